@@ -1,0 +1,23 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+)
+
+type progressKey struct{}
+
+// WithProgress makes Report on the returned context, and on those derived from
+// it, call report. It must be safe for concurrent use and return quickly.
+func WithProgress(ctx context.Context, report func(message string)) context.Context {
+	return context.WithValue(ctx, progressKey{}, report)
+}
+
+// Report tells whoever started the current call what it is doing: "fetching
+// image debian-12: 43%". A provider may report as often as it likes; the
+// driver thins the messages out. Without a listener it does nothing.
+func Report(ctx context.Context, format string, args ...any) {
+	if report, ok := ctx.Value(progressKey{}).(func(string)); ok {
+		report(fmt.Sprintf(format, args...))
+	}
+}
