@@ -40,6 +40,9 @@ type Spec struct {
 	// Endpoint is where an instance that somebody else runs is reached; for
 	// the external provider.
 	Endpoint Endpoint
+	// Listen is the address on the Nomad node to listen on, for the providers
+	// that run there: the host address of the Nomad port. Empty is every one.
+	Listen string
 	// Bind is the source address of outgoing connections, for the providers
 	// that run on the node. Empty leaves it to the kernel.
 	Bind string
