@@ -1,0 +1,100 @@
+# Everything that a person or CI does with the project, one word each.
+# `make` alone explains them.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+GO           ?= go
+EGRESS_CACHE ?= $(or $(HOME),/root)/.cache/egress
+VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+STATICCHECK  := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# What of the tests to run, as for `go test -run`.
+RUN          ?= .
+# Flags of every `go test`; -count=1 because the tests watch the machine.
+TESTFLAGS    ?= -race -count=1
+# Packages whose tests start real agents. They run after the others, alone.
+E2E          := ./e2e/...
+
+# Stamping the version is our own business: Go's asks git, and refuses a tree
+# that belongs to another user.
+export GOFLAGS ?= -buildvcs=false
+export EGRESS_CACHE
+
+# The real servers are built from the module proxy, once for each content of
+# their go.mod and go.sum, outside the work tree. An agent of one's own choice
+# goes into EGRESS_NOMAD_BIN or EGRESS_CONSUL_BIN.
+key     = $(shell cat e2e/servers/$(1)/go.mod e2e/servers/$(1)/go.sum | sha256sum | cut -c1-12)
+NOMAD  := $(EGRESS_CACHE)/bin/nomad-$(call key,nomad)
+CONSUL := $(EGRESS_CACHE)/bin/consul-$(call key,consul)
+export EGRESS_NOMAD_BIN  ?= $(NOMAD)
+export EGRESS_CONSUL_BIN ?= $(CONSUL)
+
+.PHONY: help build test unit e2e e2e-full lint bench demo dev servers deps clean
+
+help: ## explain the targets (the default)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "One test:     make e2e RUN=TestRestartOnCrash"
+	@echo "Built once:   $(EGRESS_CACHE)"
+
+build: ## build the binary bin/egress
+	$(GO) build -ldflags '-X github.com/egress-proxies/egress/internal/version.Version=$(VERSION)' -o bin/egress .
+
+test: deps servers lint unit e2e ## everything that CI runs: lint, unit tests, then real agents
+
+unit: deps $(EGRESS_CONSUL_BIN) ## the tests that start no Nomad, with the race detector
+	$(GO) test $(TESTFLAGS) -run '$(RUN)' $$($(GO) list ./... | grep -v '/e2e')
+
+e2e: deps servers ## the tests against real Nomad and Consul agents
+	$(GO) test $(TESTFLAGS) -v -timeout 40m -run '$(RUN)' $(E2E)
+
+e2e-full: deps servers ## the same with the slow cases
+	EGRESS_E2E_FULL=1 $(GO) test $(TESTFLAGS) -v -timeout 120m -run '$(RUN)' $(E2E)
+
+lint: deps ## gofmt, go vet and staticcheck
+	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' 2>/dev/null || echo .)); \
+	 if [ -n "$$unformatted" ]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+bench: deps-bench servers ## all benchmarks; the figures that matter are ratios within one run
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...
+
+# Who has Nomad or Consul installed watches the tour on those; the demo says
+# which ones it uses.
+demo dev: deps $(if $(shell command -v nomad),,$(NOMAD)) $(if $(shell command -v consul),,$(CONSUL))
+demo: ## Consul, Nomad, a fleet and the lease service, shown step by step; Ctrl-C cleans up
+dev: ## the same without the tour
+demo dev:
+	@$(GO) run ./e2e/demo $(if $(filter dev,$@),-tour=false)
+
+servers: $(EGRESS_NOMAD_BIN) $(EGRESS_CONSUL_BIN) ## build the real Nomad and Consul agents of the tests (10 min once)
+
+# The name without the key is for people and for tests that run without make.
+$(NOMAD) $(CONSUL): $(EGRESS_CACHE)/bin/%:
+	@name='$(firstword $(subst -, ,$*))'; mkdir -p '$(@D)'; echo "building $$name, once"; \
+	 cd e2e/servers/$$name && $(GO) build -o '$@'.$$$$ github.com/hashicorp/$$name && \
+	 mv '$@'.$$$$ '$@' && ln -sfn '$(@F)' '$(@D)'/$$name
+
+# What a bare Debian lacks, installed by name and only when missing.
+# gcc and libc6-dev: the race detector. curl: the demo's tour.
+DEPS       := gcc libc6-dev curl ca-certificates
+DEPS_BENCH := squid tinyproxy
+
+deps: ## install the Debian packages that the tests need, those that are missing
+	@$(call install,$(DEPS))
+
+.PHONY: deps-bench
+deps-bench: deps
+	@$(call install,$(DEPS_BENCH))
+
+install = missing=$$(for p in $(1); do dpkg-query -W -f '$${db:Status-Status}' $$p 2>/dev/null | grep -qx installed || echo $$p; done); \
+	 if [ -n "$$missing" ]; then \
+	   if [ "$$(id -u)" != 0 ]; then echo "missing packages; as root: apt-get install $$(echo $$missing)"; exit 1; fi; \
+	   export DEBIAN_FRONTEND=noninteractive; apt-get update -q; apt-get install -qy --no-install-recommends $$missing; \
+	 fi
+
+clean: ## remove what was built in the work tree; the cache stays (EGRESS_CACHE)
+	rm -rf bin
