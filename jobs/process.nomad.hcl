@@ -1,0 +1,176 @@
+# A fleet of proxies that run as processes on the Nomad nodes themselves.
+#
+#   nomad job run -var count=10 process.nomad.hcl
+#
+# Nomad picks the port of each. A task is healthy when its proxy has fetched a
+# page, so that a deployment goes on only as far as proxies really work.
+
+variable "name" {
+  type        = string
+  default     = "proxies"
+  description = "Id of the job."
+}
+
+variable "datacenters" {
+  type    = list(string)
+  default = ["*"]
+}
+
+variable "count" {
+  type        = number
+  default     = 3
+  description = "How many proxies. More or fewer leave the others alone."
+}
+
+variable "provider" {
+  type        = string
+  default     = "local"
+  description = "A provider of type process in the plugin's configuration."
+}
+
+variable "service" {
+  type        = string
+  default     = "egress-proxy"
+  description = "Name of the Consul service."
+}
+
+variable "tags" {
+  type    = list(string)
+  default = []
+}
+
+variable "attributes" {
+  type        = map(string)
+  default     = {}
+  description = "What crawlers select by: {country = \"DE\"}."
+}
+
+variable "max_leases" {
+  type        = number
+  default     = 1
+  description = "How many crawlers may hold a lease on one proxy; 0 is unlimited."
+}
+
+variable "bind" {
+  type        = string
+  default     = ""
+  description = "Source address of outgoing connections."
+}
+
+variable "auth" {
+  type        = string
+  default     = ""
+  description = "Name of the credentials that the proxies ask for."
+}
+
+variable "probe_urls" {
+  type        = list(string)
+  default     = []
+  description = "Pages that a working proxy can fetch; empty is the plugin's choice."
+}
+
+variable "drain" {
+  type        = string
+  default     = "0s"
+  description = "How long a proxy that is to stop serves on, gone from Consul already."
+}
+
+variable "kill_timeout" {
+  type        = string
+  default     = "20s"
+  description = "How long a proxy has to end its connections."
+}
+
+variable "start_timeout" {
+  type        = string
+  default     = "1m"
+  description = "How long a proxy has to start and pass its first probe."
+}
+
+variable "restart_delay" {
+  type    = string
+  default = "2s"
+}
+
+variable "max_parallel" {
+  type        = number
+  default     = 1
+  description = "How many proxies an update replaces at once."
+}
+
+variable "cpu" {
+  type        = number
+  default     = 50
+  description = "MHz for each."
+}
+
+variable "memory" {
+  type        = number
+  default     = 64
+  description = "MiB for each."
+}
+
+job "proxies" {
+  id          = var.name
+  name        = var.name
+  datacenters = var.datacenters
+
+  group "proxy" {
+    count = var.count
+
+    network {
+      port "proxy" {}
+    }
+
+    update {
+      max_parallel      = var.max_parallel
+      health_check      = "task_states"
+      min_healthy_time  = "0s"
+      healthy_deadline  = "5m"
+      progress_deadline = "10m"
+    }
+
+    # A proxy that dies is started again at once; one that never works is moved
+    # to other nodes, ever more slowly.
+    restart {
+      attempts = 3
+      interval = "5m"
+      delay    = var.restart_delay
+      mode     = "fail"
+    }
+    reschedule {
+      unlimited      = true
+      delay          = "10s"
+      delay_function = "exponential"
+      max_delay      = "10m"
+    }
+
+    task "proxy" {
+      driver       = "egress"
+      kill_timeout = var.kill_timeout
+
+      config {
+        provider      = var.provider
+        port          = "proxy"
+        bind          = var.bind
+        attributes    = var.attributes
+        max_leases    = var.max_leases
+        drain         = var.drain
+        start_timeout = var.start_timeout
+
+        service {
+          name = var.service
+          tags = var.tags
+        }
+        # Blocks as lists: Nomad expands no dynamic blocks inside of config.
+        auth  = [for name in [var.auth] : { name = name } if name != ""]
+        probe = [for urls in [var.probe_urls] : { urls = urls } if length(urls) > 0]
+      }
+
+      resources {
+        cpu    = var.cpu
+        memory = var.memory
+      }
+    }
+  }
+}
