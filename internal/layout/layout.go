@@ -1,0 +1,2 @@
+// Package layout holds the test of the import directions.
+package layout
