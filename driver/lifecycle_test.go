@@ -1,0 +1,61 @@
+package driver
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/plugins/drivers"
+	"github.com/hashicorp/nomad/plugins/drivers/testutils"
+
+	"github.com/egress-proxies/egress/provider"
+)
+
+func TestTaskLivesAndDies(t *testing.T) {
+	h := newHarness(t)
+	nomad := testutils.NewDriverHarness(t, h.Driver)
+	defer nomad.Kill()
+	cfg := h.task("11111111", nil)
+
+	_, network, err := nomad.StartTask(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if network.IP != "127.0.0.1" || network.PortMap["proxy"] != 25000 || !network.AutoAdvertise {
+		t.Errorf("network %+v, want 127.0.0.1 with port proxy 25000, advertised", network)
+	}
+	name := provider.Name("default", cfg.AllocID, "proxy")
+	entry, ok := h.parts.consul.get(name)
+	if !ok || !entry.verdict.OK {
+		t.Fatalf("registered: %v with %+v, want a passing endpoint when StartTask returns", ok, entry.verdict)
+	}
+	if got := entry.endpoint; got.Address != "127.0.0.1" || got.Port != 25000 || got.Job != "fleet" || got.MaxLeases != 1 {
+		t.Errorf("endpoint %+v", got)
+	}
+	status, err := nomad.InspectTask(cfg.ID)
+	if err != nil || status.State != drivers.TaskStateRunning {
+		t.Fatalf("status %+v, %v", status, err)
+	}
+
+	waited, err := nomad.WaitTask(t.Context(), cfg.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nomad.StopTask(cfg.ID, 10*time.Second, "SIGINT"); err != nil {
+		t.Fatalf("stop: %v", err)
+	}
+	if result := <-waited; !result.Successful() {
+		t.Errorf("result of a stopped task: %+v, want success", result)
+	}
+	if names := h.parts.consul.names(); len(names) != 0 {
+		t.Errorf("still registered after the stop: %q", names)
+	}
+	if err := nomad.DestroyTask(cfg.ID, false); err != nil {
+		t.Fatalf("destroy: %v", err)
+	}
+	if left := h.parts.names(); len(left) != 0 {
+		t.Errorf("left after destroy: %q", left)
+	}
+	if _, err := nomad.InspectTask(cfg.ID); err == nil {
+		t.Error("a destroyed task can still be inspected")
+	}
+}
