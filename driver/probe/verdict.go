@@ -52,3 +52,6 @@ type Verdict struct {
 	// that worked; 0 when none did.
 	Latency time.Duration
 }
+
+// Known is false for the zero Verdict, which says nothing.
+func (v Verdict) Known() bool { return v.OK || v.Stage != "" }
