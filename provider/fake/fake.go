@@ -33,8 +33,9 @@ type Provider struct {
 	options Options
 	faults  faults
 
-	mu    sync.Mutex // guards names
-	names map[string]*sync.Mutex
+	mu        sync.Mutex // guards what follows
+	names     map[string]*sync.Mutex
+	zoneFacts map[string]map[string]string
 }
 
 var (
@@ -62,7 +63,10 @@ func New(options Options) *Provider {
 	if options.Address == "" {
 		options.Address = "127.0.0.1"
 	}
-	return &Provider{world: options.World, options: options, names: make(map[string]*sync.Mutex)}
+	return &Provider{
+		world: options.World, options: options,
+		names: make(map[string]*sync.Mutex), zoneFacts: make(map[string]map[string]string),
+	}
 }
 
 // World is what exists.

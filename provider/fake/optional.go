@@ -2,8 +2,11 @@ package fake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/egress-proxies/egress/provider"
@@ -154,14 +157,54 @@ func (p *Provider) Stats(ctx context.Context, ref provider.Ref) (provider.Stats,
 }
 
 // Check finds every zone ready, unless the step "check/<zone>" was told to fail.
+// A zone that is held times out, and none waits for another.
 func (p *Provider) Check(ctx context.Context) []provider.Verdict {
-	verdicts := make([]provider.Verdict, 0, len(p.options.Zones))
-	for _, zone := range p.options.Zones {
-		verdict := provider.Verdict{Target: zone, Ready: true, Reason: provider.Reachable}
-		if err := p.pass(ctx, Step("check/"+zone)); err != nil {
-			verdict = provider.Verdict{Target: zone, Reason: provider.Unreachable, Message: err.Error()}
-		}
-		verdicts = append(verdicts, verdict)
+	verdicts := make([]provider.Verdict, len(p.options.Zones))
+	var wg sync.WaitGroup
+	for i, zone := range p.options.Zones {
+		wg.Go(func() { verdicts[i] = p.checkZoneHealth(ctx, zone) })
 	}
+	wg.Wait()
 	return verdicts
+}
+
+func (p *Provider) checkZoneHealth(ctx context.Context, zone string) provider.Verdict {
+	start := time.Now()
+	verdict := provider.Verdict{Target: zone, Ready: true, Reason: provider.Reachable, Facts: p.facts(zone)}
+	if err := p.pass(ctx, Step("check/"+zone)); err != nil {
+		verdict = provider.Verdict{Target: zone, Reason: provider.Unreachable, Message: err.Error()}
+		var reason reasonError
+		switch {
+		case errors.As(err, &reason):
+			verdict.Reason = reason.reason
+		case provider.IsCanceled(err):
+			verdict.Reason = provider.Timeout
+		}
+	}
+	verdict.Latency = time.Since(start)
+	return verdict
+}
+
+// Because is an error that makes Check give the reason, when the step
+// "check/<zone>" is told to fail with it.
+func Because(reason provider.Reason, message string) error { return reasonError{reason, message} }
+
+type reasonError struct {
+	reason  provider.Reason
+	message string
+}
+
+func (e reasonError) Error() string { return e.message }
+
+// SetFacts sets what Check learns of a zone from now on.
+func (p *Provider) SetFacts(zone string, facts map[string]string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.zoneFacts[zone] = maps.Clone(facts)
+}
+
+func (p *Provider) facts(zone string) map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.zoneFacts[zone])
 }
