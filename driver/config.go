@@ -4,9 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/plugins/base"
 
 	"github.com/egress-proxies/egress/provider"
@@ -227,19 +231,29 @@ func newProviderConfigs(raw map[string]map[string]any, p *problems) []provider.C
 	return configs
 }
 
-// build makes the providers of a configuration.
-func (c Config) build(factories provider.Factories, env func(name string) provider.Env) (map[string]*place, error) {
-	places := make(map[string]*place, len(c.Providers))
-	var failed []error
+// Build makes the providers of a configuration, by name. All that is wrong with
+// any of them is told at once, in one line.
+func (c Config) Build(factories provider.Factories, logger hclog.Logger) (map[string]provider.Provider, error) {
+	node, _ := os.Hostname() // Nomad's own default for a node's name
+	built := make(map[string]provider.Provider, len(c.Providers))
+	var failed []string
 	for _, config := range c.Providers {
-		built, err := factories.Build(config, env(config.Name))
+		made, err := factories.Build(config, provider.Env{
+			Cluster:  c.Cluster,
+			Node:     node,
+			StateDir: filepath.Join(c.StateDir, "providers", config.Name),
+			Logger:   logger.Named(config.Name),
+		})
 		if err != nil {
-			failed = append(failed, err)
+			failed = append(failed, oneLine(err))
 			continue
 		}
-		places[config.Name] = &place{name: config.Name, kind: config.Type, Provider: built}
+		built[config.Name] = made
 	}
-	return places, errors.Join(failed...)
+	if len(failed) > 0 {
+		return nil, errors.New(strings.Join(failed, "; "))
+	}
+	return built, nil
 }
 
 // place is a configured provider.

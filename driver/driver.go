@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"maps"
-	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -55,6 +54,8 @@ type Driver struct {
 	registrar registrar  // nil before the first task
 	begun     bool
 	closed    bool
+
+	orphaned chan struct{} // wakes the collector; holds one
 }
 
 // settings are a configuration with what was made of it. They don't change;
@@ -119,11 +120,12 @@ func New(options Options) *Driver {
 	}
 	timing := defaultTiming
 	d := &Driver{
-		options: options,
-		logger:  options.Logger.Named(Name),
-		timing:  &timing,
-		events:  new(events),
-		store:   newStore(),
+		options:  options,
+		logger:   options.Logger.Named(Name),
+		timing:   &timing,
+		events:   new(events),
+		store:    newStore(),
+		orphaned: make(chan struct{}, 1),
 		newProber: func(config probe.Config, proxy probe.Proxy) (prober, error) {
 			return probe.New(config, proxy)
 		},
@@ -208,17 +210,13 @@ func (d *Driver) SetConfig(base *base.Config) error {
 	if err != nil {
 		return err
 	}
-	node, _ := os.Hostname() // Nomad's own default for a node's name
-	places, err := config.build(d.options.Factories, func(name string) provider.Env {
-		return provider.Env{
-			Cluster:  config.Cluster,
-			Node:     node,
-			StateDir: filepath.Join(config.StateDir, "providers", name),
-			Logger:   d.logger.Named(name),
-		}
-	})
+	built, err := config.Build(d.options.Factories, d.logger)
 	if err != nil {
-		return errors.New(oneLine(err))
+		return err
+	}
+	places := make(map[string]*place, len(built))
+	for _, block := range config.Providers {
+		places[block.Name] = &place{Provider: built[block.Name], name: block.Name, kind: block.Type}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,8 +16,6 @@ import (
 	"github.com/hashicorp/nomad/nomad/structs"
 	"github.com/hashicorp/nomad/plugins/base"
 	"github.com/hashicorp/nomad/plugins/drivers"
-	"github.com/hashicorp/nomad/plugins/shared/hclspec"
-	"github.com/zclconf/go-cty/cty/msgpack"
 
 	"github.com/egress-proxies/egress/driver/probe"
 	"github.com/egress-proxies/egress/driver/registry"
@@ -119,18 +117,6 @@ func packConfig(text string) ([]byte, error) {
 		return nil, err
 	}
 	return pack(file.Plugin.Config, configSpec)
-}
-
-func pack(value any, schema *hclspec.Spec) ([]byte, error) {
-	spec, diagnostics := hclspecutils.Convert(schema)
-	if diagnostics.HasErrors() {
-		return nil, diagnostics
-	}
-	decoded, diagnostics, _ := hclutils.ParseHclInterface(value, spec, nil)
-	if diagnostics.HasErrors() {
-		return nil, diagnostics
-	}
-	return msgpack.Marshal(decoded, decoded.Type())
 }
 
 // task makes the TaskConfig of an invocation, as Nomad would.

@@ -35,6 +35,9 @@ var providerKeys = slices.Concat(
 	keys(kindText, "type"),
 	// process
 	keys(kindList, "allow_clients", "allow_targets"),
+	keys(kindBool, "command"),
+	keys(kindText, "idle_timeout", "max_duration", "user"),
+	keys(kindNumber, "log_max_mib"),
 	// kvm
 	[]key{
 		{name: "host", kind: kindLabels, keys: slices.Concat(

@@ -45,6 +45,7 @@ func (d *Driver) RecoverTask(taskHandle *drivers.TaskHandle) error {
 	if cfg.NodeID == "" {
 		cfg.NodeID = state.Labels.Node
 	}
+	d.begin()
 	h := d.newHandle(s, cfg, slot, place, state.Task)
 	h.listener = listener{label: state.PortLabel, port: state.Port}
 	h.labels, h.startedAt = state.Labels, state.StartedAt

@@ -47,6 +47,7 @@ func (d *Driver) startTask(cfg *drivers.TaskConfig) (*handle, error) {
 	if err != nil {
 		return nil, provider.Permanentf("task config: %w", err)
 	}
+	d.begin()
 	ctx, cancel := context.WithTimeoutCause(d.ctx, task.StartTimeout, errStartTimeout)
 	defer cancel()
 	ctx, mine := newWork(ctx, slot, cfg.ID, true)
