@@ -79,6 +79,10 @@ const listenRetry = 30 * time.Second
 // An address that is taken is told once and tried again: a second agent on the
 // host, with the same configuration, must work all the same.
 func ServeMetrics(ctx context.Context, address string, gatherer prometheus.Gatherer, logger hclog.Logger) {
+	serveMetrics(ctx, address, gatherer, logger, listenRetry)
+}
+
+func serveMetrics(ctx context.Context, address string, gatherer prometheus.Gatherer, logger hclog.Logger, retry time.Duration) {
 	logger = logger.With("address", address)
 	var listener net.Listener
 	for told := false; ; {
@@ -93,7 +97,7 @@ func ServeMetrics(ctx context.Context, address string, gatherer prometheus.Gathe
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(listenRetry):
+		case <-time.After(retry):
 		}
 	}
 	logger.Info("metrics are served", "listener", listener.Addr().String())
