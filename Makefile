@@ -8,7 +8,7 @@ SHELL       := /bin/bash
 
 GO           ?= go
 EGRESS_CACHE ?= $(or $(HOME),/root)/.cache/egress
-VERSION      ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT       ?= $(shell git describe --always --dirty 2>/dev/null)
 STATICCHECK  := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # What of the tests to run, as for `go test -run`.
 RUN          ?= .
@@ -40,7 +40,7 @@ help: ## explain the targets (the default)
 	@echo "Built once:   $(EGRESS_CACHE)"
 
 build: ## build the binary bin/egress
-	$(GO) build -ldflags '-X github.com/egress-proxies/egress/internal/version.Version=$(VERSION)' -o bin/egress .
+	$(GO) build -ldflags '-X github.com/egress-proxies/egress/internal/version.Commit=$(COMMIT)' -o bin/egress .
 
 test: deps servers lint unit e2e ## everything that CI runs: lint, unit tests, then real agents
 

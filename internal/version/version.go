@@ -4,16 +4,21 @@ package version
 import (
 	"fmt"
 	"runtime"
-	"runtime/debug"
 )
 
-// Version is stamped by the linker (make build); a plain `go build` is "dev".
-var Version = "dev"
+// Version is the release, as semantic versioning has it: Nomad refuses a plugin
+// whose version it can't parse.
+const Version = "0.1.0-dev"
+
+// Commit is what was built; the linker stamps it (make build).
+var Commit = ""
 
 // Info is a build.
 type Info struct {
-	// Version is the tag or the commit that was built.
+	// Version is the release.
 	Version string `json:"version"`
+	// Commit is what was built; empty in a build without make.
+	Commit string `json:"commit,omitempty"`
 	// Go is the compiler's version.
 	Go string `json:"go"`
 	// Platform is "linux/amd64".
@@ -22,14 +27,14 @@ type Info struct {
 
 // Get describes the running binary.
 func Get() Info {
-	info := Info{Version: Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if build, ok := debug.ReadBuildInfo(); ok && info.Version == "dev" && build.Main.Version != "" && build.Main.Version != "(devel)" {
-		info.Version = build.Main.Version
-	}
-	return info
+	return Info{Version: Version, Commit: Commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 }
 
 // String is one line for people.
 func (i Info) String() string {
-	return fmt.Sprintf("egress %s (%s, %s)", i.Version, i.Go, i.Platform)
+	commit := ""
+	if i.Commit != "" {
+		commit = i.Commit + ", "
+	}
+	return fmt.Sprintf("egress %s (%s%s, %s)", i.Version, commit, i.Go, i.Platform)
 }
