@@ -1,0 +1,230 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/hashicorp/go-hclog"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/egress-proxies/egress/lease"
+	"github.com/egress-proxies/egress/lease/consul"
+	leasehttp "github.com/egress-proxies/egress/lease/http"
+	"github.com/egress-proxies/egress/lease/metrics"
+)
+
+// serving are the flags of `egress lease serve`.
+type serving struct {
+	listen          string
+	consulAddress   string
+	consulTokenFile string
+	services        []string
+	credentialsFile string
+	networksFile    string
+	tokenFile       string
+	store           string
+	rate            float64
+	shutdown        time.Duration
+	logLevel        string
+	logJSON         bool
+	targetMatch     string
+	rules           lease.Rules
+}
+
+func serveCommand() *cobra.Command {
+	s := serving{rules: lease.DefaultRules()}
+	command := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the lease service",
+		Long: `Run the lease service: it watches the proxies in Consul and leases the working
+ones to crawlers over HTTP. docs/lease-api.md describes the API.
+
+Every flag can be an environment variable: --max-ttl is EGRESS_LEASE_MAX_TTL.`,
+		Example: `  egress lease serve
+  egress lease serve --listen 0.0.0.0:7700 --token-file /etc/egress/tokens.json
+  curl -s -X POST http://127.0.0.1:7700/v1/leases -d '{"selector":"country=DE"}'`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := fromEnv(command.Flags()); err != nil {
+				return err
+			}
+			return s.run(command.Context())
+		},
+	}
+	s.flags(command.Flags())
+	return command
+}
+
+func (s *serving) flags(f *pflag.FlagSet) {
+	f.StringVar(&s.listen, "listen", defaultAddress, "address to listen on; beyond loopback a --token-file is required")
+	f.StringVar(&s.consulAddress, "consul-address", "", "address of Consul's HTTP API (default: CONSUL_HTTP_ADDR or 127.0.0.1:8500)")
+	f.StringVar(&s.consulTokenFile, "consul-token-file", "", "file with the Consul token")
+	f.StringSliceVar(&s.services, "service", []string{"egress-proxy"}, "Consul service of the proxies; may be repeated")
+	f.StringVar(&s.credentialsFile, "credentials-file", "", `JSON file with the proxies' credentials: {"name":{"username":"…","password":"…"}}`)
+	f.StringVar(&s.networksFile, "networks-file", "", "file with facts about exit addresses, which win over labels: 192.0.2.0/24 country=DE")
+	f.StringVar(&s.tokenFile, "token-file", "", "file with the bearer token, or with JSON of named tokens and scopes")
+	f.StringVar(&s.store, "store", "memory", "where leases live: memory (one process, lost at its end)")
+	f.Float64Var(&s.rate, "rate", 0, "requests a second that each token may make; 0 is unlimited")
+	f.DurationVar(&s.rules.DefaultTTL, "default-ttl", s.rules.DefaultTTL, "length of a lease that does not say")
+	f.DurationVar(&s.rules.MaxTTL, "max-ttl", s.rules.MaxTTL, "longest lease")
+	f.DurationVar(&s.rules.MaxWait, "max-wait", s.rules.MaxWait, "longest time to queue")
+	f.IntVar(&s.rules.MaxCount, "max-count", s.rules.MaxCount, "largest batch")
+	f.IntVar(&s.rules.MaxWaiting, "max-waiting", s.rules.MaxWaiting, "most acquires that may queue")
+	f.DurationVar(&s.rules.Blocked.Base, "blocked-cooldown", s.rules.Blocked.Base, "first cooldown of a target that blocked an exit; doubles")
+	f.DurationVar(&s.rules.Blocked.Cap, "blocked-cooldown-max", s.rules.Blocked.Cap, "longest cooldown of a target")
+	f.DurationVar(&s.rules.Failed.Base, "failed-cooldown", s.rules.Failed.Base, "first cooldown of an exit that failed; doubles")
+	f.DurationVar(&s.rules.Failed.Cap, "failed-cooldown-max", s.rules.Failed.Cap, "longest cooldown of an exit")
+	f.DurationVar(&s.rules.SessionIdle, "session-idle", s.rules.SessionIdle, "how long a session is remembered after its last lease")
+	f.StringVar(&s.targetMatch, "target-match", "host", "what a target is: host (and port), or domain (registrable, by the public suffix list)")
+	f.DurationVar(&s.shutdown, "shutdown-timeout", 10*time.Second, "how long requests may take to finish at the end")
+	f.StringVar(&s.logLevel, "log-level", "info", "trace, debug, info, warn or error; info has the access log")
+	f.BoolVar(&s.logJSON, "log-json", false, "log JSON")
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "consul" {
+			name = "consul-address"
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
+// check refuses what can't work before anything is opened.
+func (s *serving) check() error {
+	host, _, err := net.SplitHostPort(s.listen)
+	if err != nil {
+		return fmt.Errorf("--listen %q: want host:port", s.listen)
+	}
+	if s.tokenFile == "" && !isLoopback(host) {
+		return fmt.Errorf("--listen %q: anybody who reaches it could take every proxy: want a --token-file, or a loopback address", s.listen)
+	}
+	if s.store != "memory" {
+		return fmt.Errorf("--store %q: want memory", s.store)
+	}
+	switch scope := lease.Scope(s.targetMatch); scope {
+	case lease.ScopeHost, lease.ScopeDomain:
+		s.rules.Scope = scope
+	default:
+		return fmt.Errorf("--target-match %q: want host or domain", s.targetMatch)
+	}
+	if hclog.LevelFromString(s.logLevel) == hclog.NoLevel {
+		return fmt.Errorf("--log-level %q: want trace, debug, info, warn or error", s.logLevel)
+	}
+	if len(s.services) == 0 {
+		return errors.New("--service: want at least one name")
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// consulClient makes the client; address and token may come from Consul's own
+// environment variables.
+func (s *serving) consulClient() (*api.Client, error) {
+	config := api.DefaultConfig()
+	if s.consulAddress != "" {
+		address := s.consulAddress
+		if scheme, rest, ok := strings.Cut(address, "://"); ok && scheme != "unix" {
+			config.Scheme, address = scheme, rest
+		}
+		config.Address = address
+	}
+	config.TokenFile = s.consulTokenFile
+	return api.NewClient(config)
+}
+
+func (s *serving) run(ctx context.Context) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	logger := hclog.New(&hclog.LoggerOptions{
+		Name: "lease", Level: hclog.LevelFromString(s.logLevel), Output: os.Stderr, JSONFormat: s.logJSON,
+	})
+	client, err := s.consulClient()
+	if err != nil {
+		return fmt.Errorf("connect to Consul: %w", err)
+	}
+	credentials, err := consul.LoadCredentials(s.credentialsFile, logger)
+	if err != nil {
+		return err
+	}
+	m := metrics.New()
+	service := lease.NewService(lease.Config{Rules: s.rules, Logger: logger, Observer: m})
+	service.SetCredentials(credentials.Known)
+	watching := consul.WatcherConfig{Client: client, Services: s.services, Update: service.SetProxies, Logger: logger}
+	if s.networksFile != "" {
+		if watching.Facts, err = consul.LoadFacts(s.networksFile, logger); err != nil {
+			return err
+		}
+	}
+	watcher := consul.NewWatcher(watching)
+	m.Watch(metrics.Source{Service: service, CatalogAge: watcher.Age})
+	server := leasehttp.Config{
+		Service: service, Credentials: credentials.Get, Metrics: m.Handler(), Rate: s.rate, Logger: logger,
+		NotReady: func() string {
+			if err := watcher.Problem(); err != nil {
+				return err.Error()
+			}
+			return ""
+		},
+	}
+	if s.tokenFile != "" {
+		if server.Tokens, err = leasehttp.LoadTokens(s.tokenFile); err != nil {
+			return err
+		}
+	}
+	listener, err := net.Listen("tcp", s.listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return service.Run(ctx) })
+	group.Go(func() error { return watcher.Run(ctx) })
+	group.Go(func() error {
+		return credentials.Run(ctx, func() { service.SetCredentials(credentials.Known) })
+	})
+	resign, _ := service.Lead(nil, nil)
+	defer resign()
+	group.Go(func() error { return s.serveHTTP(ctx, listener, leasehttp.New(server), logger) })
+	logger.Info("the lease service listens", "address", listener.Addr().String(), "services", s.services, "store", s.store)
+	return group.Wait()
+}
+
+// serveHTTP serves until ctx ends; then it lets requests finish.
+func (s *serving) serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler, logger hclog.Logger) error {
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          logger.StandardLogger(&hclog.StandardLoggerOptions{InferLevels: true}),
+	}
+	stopped := make(chan error, 1)
+	go func() {
+		<-ctx.Done()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdown)
+		defer cancel()
+		stopped <- server.Shutdown(ctx)
+	}()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve HTTP: %w", err)
+	}
+	if err := <-stopped; err != nil {
+		logger.Warn("some requests were cut off", "error", err)
+		return server.Close()
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package lease
+
+// entry is a proxy in the pool.
+type entry struct {
+	proxy *Proxy
+	group *group
+	mark  Mark
+	// index is the entry's place in the bitmaps of the views.
+	index int
+	// active counts the leases on this proxy; group.active those that share
+	// its exit.
+	active int
+	// seq is the pool's sequence number at the last grant, 0 for never.
+	seq uint64
+	// gone is true when the catalog no longer has the proxy.
+	gone bool
+	// locked is true when the proxy's credentials are not known.
+	locked bool
+	// state is what the views have counted it as.
+	state Disposition
+}
+
+// group is the proxies with one exit address. They share capacity and
+// cooldowns, since a target can't tell them apart.
+type group struct {
+	key string
+	// index is the group's place in the arrays of the views.
+	index   int
+	members []*entry
+	active  int
+	seq     uint64
+	// limit is the smallest limit of its members; 0 is unlimited.
+	limit int
+	// failed is the cooldown of the whole exit; nil for none.
+	failed *cooldown
+	// blocked are the cooldowns by target.
+	blocked map[string]*cooldown
+}
+
+// usable is true when the proxy by itself could be leased.
+func (e *entry) usable() bool {
+	return !e.gone && e.proxy.Healthy && !e.locked && e.mark == MarkNone
+}
+
+// disposition is the first reason that applies, or Free.
+func (e *entry) disposition() Disposition {
+	switch {
+	case e.gone:
+		return Gone
+	case !e.proxy.Healthy:
+		return Unhealthy
+	case e.locked:
+		return NoCredentials
+	case e.mark == MarkDrain:
+		return Draining
+	case e.mark == MarkFreeze:
+		return Frozen
+	case e.group.failed != nil && e.group.failed.cooling:
+		return Cooling
+	case e.group.full():
+		return AtCapacity
+	default:
+		return Free
+	}
+}
+
+func (g *group) full() bool { return g.limit > 0 && g.active >= g.limit }
+
+// open is true when the exit as such could take a lease.
+func (g *group) open() bool {
+	return !g.full() && (g.failed == nil || !g.failed.cooling)
+}
+
+// blockedBy is true when clients reported that the target refuses the exit.
+func (g *group) blockedBy(target string) bool {
+	c := g.blocked[target]
+	return c != nil && c.cooling
+}
+
+// free is how many more leases the group takes; -1 is unlimited.
+func (g *group) free() int {
+	if g.limit == 0 {
+		return -1
+	}
+	return max(0, g.limit-g.active)
+}
+
+// countLimit finds the group's limit: the strictest one of its members.
+func (g *group) countLimit() {
+	g.limit = 0
+	for _, e := range g.members {
+		if n := e.proxy.MaxLeases; n > 0 && !e.gone && (g.limit == 0 || n < g.limit) {
+			g.limit = n
+		}
+	}
+}

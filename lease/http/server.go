@@ -1,0 +1,160 @@
+// Package http serves the lease service: handlers, authentication, limits and
+// the only map from errors to statuses.
+package http
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/egress-proxies/egress/lease"
+	"github.com/egress-proxies/egress/lease/api"
+)
+
+// Config makes a Server.
+type Config struct {
+	// Service decides. Required.
+	Service *lease.Service
+	// Credentials gives the user and the password of a name; nil knows none.
+	Credentials func(name string) (username, password string, ok bool)
+	// Tokens knows the bearer tokens; nil lets everybody do everything.
+	Tokens *Tokens
+	// Metrics answers /metrics; nil is 404.
+	Metrics http.Handler
+	// Forward answers instead of the handlers of the API while another process
+	// leads; nil answers "no leader".
+	Forward http.Handler
+	// Leader is the address of the leader, for /readyz; may be nil.
+	Leader func() string
+	// NotReady says why nothing can be granted yet, beyond what Service says;
+	// nil, and empty, is that nothing is missing.
+	NotReady func() string
+	// Rate is how many requests a second each token, or each address without
+	// tokens, may make; 0 is unlimited.
+	Rate float64
+	// Logger gets the access log at level info; silent when nil.
+	Logger hclog.Logger
+	// Version is told in the Server header; may be empty.
+	Version string
+}
+
+// Server is an http.Handler for the whole service.
+type Server struct {
+	Config
+	mux      *http.ServeMux
+	handler  http.Handler
+	limits   *limiter
+	etagBase string
+}
+
+// New makes a server.
+func New(c Config) *Server {
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	if c.Credentials == nil {
+		c.Credentials = func(string) (string, string, bool) { return "", "", false }
+	}
+	s := &Server{Config: c, mux: http.NewServeMux(), limits: newLimiter(c.Rate)}
+	s.etagBase = newRequestID()
+	s.routes()
+	s.handler = s.log(s.recover(http.NewCrossOriginProtection().Handler(s.mux)))
+	return s
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// routes are all paths, each with the scope that it needs.
+func (s *Server) routes() {
+	s.api("POST "+api.PathLeases, ScopeLease, handle(s, http.StatusCreated, s.acquire))
+	s.api("GET "+api.PathLeases, ScopeRead, handle(s, http.StatusOK, s.listLeases))
+	s.api("GET "+api.PathLease, ScopeRead, handle(s, http.StatusOK, s.getLease))
+	s.api("DELETE "+api.PathLease, ScopeLease, handle(s, http.StatusNoContent, s.release))
+	s.api("POST "+api.PathRenew, ScopeLease, handle(s, http.StatusOK, s.renew))
+	s.api("POST "+api.PathReport, ScopeLease, handle(s, http.StatusOK, s.report))
+	s.api("GET "+api.PathProxies, ScopeRead, http.HandlerFunc(s.proxies))
+	s.api("POST "+api.PathFreeze, ScopeAdmin, handle(s, http.StatusOK, s.mark(lease.MarkFreeze)))
+	s.api("POST "+api.PathDrain, ScopeAdmin, handle(s, http.StatusOK, s.mark(lease.MarkDrain)))
+	s.api("POST "+api.PathUnfreeze, ScopeAdmin, handle(s, http.StatusOK, s.mark(lease.MarkNone)))
+	s.api("GET "+api.PathCooldowns, ScopeRead, handle(s, http.StatusOK, s.cooldowns))
+	s.mux.HandleFunc("GET "+api.PathHealth, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	s.mux.HandleFunc("GET "+api.PathReady, s.ready)
+	if s.Metrics != nil {
+		s.mux.Handle("GET "+api.PathMetrics, s.Metrics)
+	}
+	s.mux.HandleFunc("/", s.unknown)
+}
+
+// api adds a path that needs a token with the scope and is answered by the
+// leader.
+func (s *Server) api(pattern string, scope Scope, h http.Handler) {
+	s.mux.Handle(pattern, s.authorize(scope, s.lead(h)))
+}
+
+// lead passes requests on while another process leads.
+func (s *Server) lead(h http.Handler) http.Handler {
+	if s.Forward == nil {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.Service.Leading() {
+			h.ServeHTTP(w, r)
+			return
+		}
+		s.Forward.ServeHTTP(w, r)
+	})
+}
+
+// ready answers 200 when leases can be granted, by this process or through it.
+func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
+	answer := api.Ready{Role: "follower"}
+	if s.Service.Leading() {
+		answer.Role = "leader"
+	}
+	if s.Leader != nil {
+		answer.Leader = s.Leader()
+	}
+	switch {
+	case !s.Service.Ready():
+		answer.Reason = lease.ErrNotReady.Error()
+		if s.NotReady != nil {
+			if why := s.NotReady(); why != "" {
+				answer.Reason += ": " + why
+			}
+		}
+	case answer.Role == "follower" && (s.Forward == nil || answer.Leader == ""):
+		answer.Reason = lease.ErrNoLeader.Error()
+	default:
+		answer.Ready = true
+	}
+	status := http.StatusOK
+	if !answer.Ready {
+		status = http.StatusServiceUnavailable
+		w.Header().Set("Retry-After", "1")
+	}
+	writeJSON(w, status, answer)
+}
+
+// unknown answers paths that do not exist, and methods that a path hasn't.
+func (s *Server) unknown(w http.ResponseWriter, r *http.Request) {
+	for _, method := range []string{"GET", "POST", "DELETE"} {
+		probe := *r
+		probe.Method = method
+		if _, pattern := s.mux.Handler(&probe); pattern != "/" && pattern != "" && method != r.Method {
+			w.Header().Add("Allow", method)
+		}
+	}
+	if w.Header().Get("Allow") != "" {
+		s.fail(w, r, errMethod)
+		return
+	}
+	s.fail(w, r, errNotFound)
+}
+
+// seconds is the duration in seconds, to the millisecond.
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
