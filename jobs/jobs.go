@@ -82,3 +82,17 @@ func Submit(ctx context.Context, client *api.Client, job *api.Job) (evaluation s
 	}
 	return response.EvalID, nil
 }
+
+// Summary is the first sentence of a jobspec's leading comment.
+func Summary(source string) string {
+	var words []string
+	for line := range strings.Lines(source) {
+		text, ok := strings.CutPrefix(strings.TrimSpace(line), "#")
+		if !ok || strings.TrimSpace(text) == "" {
+			break
+		}
+		words = append(words, strings.TrimSpace(text))
+	}
+	sentence, _, _ := strings.Cut(strings.Join(words, " "), ". ")
+	return strings.TrimSuffix(sentence, ".")
+}

@@ -69,17 +69,26 @@ func variablesFile(source string, given map[string]string) (string, error) {
 	}
 	var file strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		i := slices.IndexFunc(declared, func(v Variable) bool { return v.Name == name })
-		if i < 0 {
-			return "", fmt.Errorf("variable %q: the jobspec has none of that name: want one of %s", name, names(declared))
+		variable, err := find(declared, name)
+		if err != nil {
+			return "", err
 		}
-		value, err := literal(declared[i], given[name])
+		value, err := literal(variable, given[name])
 		if err != nil {
 			return "", err
 		}
 		fmt.Fprintf(&file, "%s = %s\n", name, value)
 	}
 	return file.String(), nil
+}
+
+// find gives the variable of a name.
+func find(declared []Variable, name string) (Variable, error) {
+	i := slices.IndexFunc(declared, func(v Variable) bool { return v.Name == name })
+	if i < 0 {
+		return Variable{}, fmt.Errorf("variable %q: the jobspec has none of that name: want one of %s", name, names(declared))
+	}
+	return declared[i], nil
 }
 
 // literal is a value as HCL. A string stands as it is, as with Nomad's own
