@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/egress-proxies/egress/provider"
-	"github.com/egress-proxies/egress/provider/process/early"
+	"github.com/egress-proxies/egress/provider/process/forward"
 	"github.com/egress-proxies/egress/provider/process/supervise"
 )
 
@@ -159,7 +159,7 @@ func (p *Provider) plan(spec provider.Spec) (supervise.Plan, error) {
 		return supervise.Plan{}, provider.Permanentf("args: %w", err)
 	}
 	plan.Self = true
-	plan.Args = []string{"egress", "proxy", early.ProxyFlag}
+	plan.Args = []string{"egress", "proxy", forward.StdinFlag}
 	if plan.Input, err = json.Marshal(config); err != nil {
 		return supervise.Plan{}, provider.Permanentf("args: %w", err)
 	}

@@ -84,20 +84,6 @@ func (l *accessLog) write(e *entry) {
 	l.logger.LogAttrs(context.Background(), slog.LevelInfo, "", attrs...)
 }
 
-type entryKey struct{}
-
-func withEntry(ctx context.Context, e *entry) context.Context {
-	return context.WithValue(ctx, entryKey{}, e)
-}
-
-// entryOf is the entry of the request that ctx belongs to.
-func entryOf(ctx context.Context) *entry {
-	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
-		return e
-	}
-	return &entry{}
-}
-
 // counter sees the status and the size of an answer.
 type counter struct {
 	http.ResponseWriter

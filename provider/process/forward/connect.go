@@ -14,11 +14,7 @@ import (
 func (s *Server) connect(w http.ResponseWriter, r *http.Request, e *entry) {
 	upstream, f := s.open(r, e)
 	if upstream == nil {
-		if f.status != statusClientGone {
-			s.answer(w, e, f)
-		} else {
-			e.fail(f)
-		}
+		s.answer(w, e, f)
 		s.access.write(e)
 		return
 	}

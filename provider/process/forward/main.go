@@ -10,6 +10,10 @@ import (
 	"syscall"
 )
 
+// StdinFlag is the argument after "proxy" that makes the binary a proxy under a
+// supervisor, with its whole configuration on standard input.
+const StdinFlag = "--config-from-stdin"
+
 // Main is the whole life of a proxy under a supervisor: it reads a Config as
 // JSON and returns the exit code.
 func Main(input io.Reader) int {

@@ -2,19 +2,30 @@ package forward
 
 import (
 	"context"
-	"log"
+	"errors"
+	"io"
 	"net"
 	"net/http"
-	"net/http/httputil"
+	"net/textproto"
+	"strings"
 	"sync"
 	"time"
 )
 
-// newPlain makes the handler of http in absolute form. Framing is not passed
-// through: a request is parsed, and written anew, so that client and target
+// plain passes on http in absolute form. Framing is not passed through: a
+// request is parsed and written anew by net/http, so that client and target
 // can't disagree about where it ends.
-func newPlain(c Config, dial *dialer) (*httputil.ReverseProxy, *http.Transport) {
-	transport := &http.Transport{
+//
+// It does what httputil.ReverseProxy would, which is made for the other side
+// (it takes X-Forwarded headers away and tunnels upgrades), and whose import
+// path alone delays the early start of the proxy (see provider/process/early).
+type plain struct {
+	transport *http.Transport
+	buffers   sync.Pool
+}
+
+func newPlain(c Config, dial *dialer) *plain {
+	return &plain{transport: &http.Transport{
 		// No Proxy: the environment's proxy settings are not for us.
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dial.DialContext(ctx, network, address)
@@ -31,32 +42,124 @@ func newPlain(c Config, dial *dialer) (*httputil.ReverseProxy, *http.Transport) 
 		MaxResponseHeaderBytes: 256 << 10,
 		WriteBufferSize:        16 << 10,
 		ReadBufferSize:         16 << 10,
-	}
-	return &httputil.ReverseProxy{
-		Transport:  transport,
-		Rewrite:    rewrite,
-		BufferPool: &buffers{},
-		ErrorLog:   log.New(discard{}, "", 0), // every failure is in the access log
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			f := failureOf(r.URL.Host, err)
-			entryOf(r.Context()).fail(f)
-			if f.status != statusClientGone {
-				f.write(w)
-			}
-		},
-	}, transport
+	}}
 }
 
-// rewrite makes the outgoing request. ReverseProxy has removed the hop-by-hop
-// headers, those that Connection names among them, and the credentials for the
-// proxy. It also takes the X-Forwarded headers away, which are the client's own
-// affair: a forward proxy adds none and removes none.
-func rewrite(r *httputil.ProxyRequest) {
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-		if values, ok := r.In.Header[name]; ok {
-			r.Out.Header[name] = values
+// serve answers one request with the target's answer, or tells why there is
+// none.
+func (p *plain) serve(w http.ResponseWriter, r *http.Request) (failure, bool) {
+	response, err := p.transport.RoundTrip(outgoing(r))
+	if err != nil {
+		return failureOf(r.URL.Host, err), true
+	}
+	defer func() { _ = response.Body.Close() }()
+	header := w.Header()
+	removeHopByHop(response.Header)
+	for name, values := range response.Header {
+		header[name] = values
+	}
+	for _, name := range []string{"Content-Type", "Date"} {
+		if _, ok := header[name]; !ok {
+			header[name] = nil // or net/http would make one up
 		}
 	}
+	for name := range response.Trailer {
+		header.Add("Trailer", name)
+	}
+	w.WriteHeader(response.StatusCode)
+	if err := p.copy(w, response); err != nil {
+		// The status is sent: only a cut-off connection tells the client.
+		panic(http.ErrAbortHandler)
+	}
+	for name, values := range response.Trailer {
+		header[name] = values
+	}
+	return failure{}, false
+}
+
+// copy passes the body on. A body of unknown length may be a stream of events,
+// so each portion is sent at once.
+func (p *plain) copy(w http.ResponseWriter, response *http.Response) error {
+	buffer, ok := p.buffers.Get().(*[]byte)
+	if !ok {
+		made := make([]byte, 64<<10)
+		buffer = &made
+	}
+	defer p.buffers.Put(buffer)
+	flush := func() error { return nil }
+	if response.ContentLength < 0 {
+		flush = http.NewResponseController(w).Flush
+	}
+	for {
+		n, err := response.Body.Read(*buffer)
+		if n > 0 {
+			if _, err := w.Write((*buffer)[:n]); err != nil {
+				return err
+			}
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (p *plain) close() { p.transport.CloseIdleConnections() }
+
+// outgoing is the request to the target. Nothing is added to it.
+func outgoing(r *http.Request) *http.Request {
+	out := r.Clone(r.Context())
+	out.Close = false
+	if r.ContentLength == 0 {
+		out.Body = nil
+	}
+	trailers := hasToken(r.Header["Te"], "trailers")
+	removeHopByHop(out.Header)
+	if trailers {
+		out.Header.Set("Te", "trailers")
+	}
+	if _, ok := out.Header["User-Agent"]; !ok {
+		out.Header.Set("User-Agent", "") // or net/http would send its own
+	}
+	return out
+}
+
+// hopByHop are the headers that belong to one connection (RFC 9110, section
+// 7.6.1, and the older ones that are still met). Upgrade is among them: who
+// wants another protocol uses CONNECT.
+var hopByHop = []string{
+	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authentication-Info", "Proxy-Authorization",
+	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
+}
+
+// removeHopByHop also removes what Connection names.
+func removeHopByHop(header http.Header) {
+	for _, value := range header["Connection"] {
+		for name := range strings.SplitSeq(value, ",") {
+			if name = textproto.TrimString(name); name != "" {
+				header.Del(name)
+			}
+		}
+	}
+	for _, name := range hopByHop {
+		header.Del(name)
+	}
+}
+
+func hasToken(values []string, token string) bool {
+	for _, value := range values {
+		for part := range strings.SplitSeq(value, ",") {
+			if strings.EqualFold(textproto.TrimString(part), token) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // idleConn is an upstream connection that fails when nothing moves for too
@@ -79,18 +182,6 @@ func (c *idleConn) Write(p []byte) (int, error) {
 	}
 	return c.Conn.Write(p)
 }
-
-// buffers are reused between responses.
-type buffers struct{ pool sync.Pool }
-
-func (b *buffers) Get() []byte {
-	if buffer, ok := b.pool.Get().(*[]byte); ok {
-		return *buffer
-	}
-	return make([]byte, 64<<10)
-}
-
-func (b *buffers) Put(buffer []byte) { b.pool.Put(&buffer) }
 
 // discard is a log that nobody reads.
 type discard struct{}

@@ -8,7 +8,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/netip"
 	"sync"
 	"time"
@@ -16,14 +15,13 @@ import (
 
 // Server is one proxy.
 type Server struct {
-	config    Config
-	auth      *authenticator
-	dialer    *dialer
-	plain     *httputil.ReverseProxy
-	transport *http.Transport
-	pipes     *pipePool
-	access    *accessLog
-	http      *http.Server
+	config Config
+	auth   *authenticator
+	dialer *dialer
+	plain  *plain
+	pipes  *pipePool
+	access *accessLog
+	http   *http.Server
 
 	mu       sync.Mutex // guards what follows
 	tunnels  map[*tunnel]struct{}
@@ -50,7 +48,7 @@ func New(c Config, out io.Writer) (*Server, error) {
 		access:  newAccessLog(c.AccessLog, out),
 		tunnels: make(map[*tunnel]struct{}),
 	}
-	s.plain, s.transport = newPlain(c, s.dialer)
+	s.plain = newPlain(c, s.dialer)
 	s.http = &http.Server{
 		Handler:                      s,
 		DisableGeneralOptionsHandler: true, // OPTIONS * is the target's to answer
@@ -114,7 +112,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	if err != nil {
 		_ = s.http.Close() // closes connections; what they say about it is of no use
 	}
-	s.transport.CloseIdleConnections()
+	s.plain.close()
 	s.pipes.close()
 }
 
@@ -137,17 +135,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.answer(counted, e, f)
 		return
 	}
-	ctx := withEntry(r.Context(), e)
 	if s.config.MaxDuration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.config.MaxDuration)
+		ctx, cancel := context.WithTimeout(r.Context(), s.config.MaxDuration)
 		defer cancel()
+		r = r.WithContext(ctx)
 	}
-	r = r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &countedBody{ReadCloser: r.Body, entry: e}
 	}
-	s.plain.ServeHTTP(counted, r)
+	if f, failed := s.plain.serve(counted, r); failed {
+		s.answer(counted, e, f)
+	}
 }
 
 // answer tells the client and the access log about a failure.
@@ -156,7 +154,9 @@ func (s *Server) answer(w http.ResponseWriter, e *entry, f failure) {
 		w.Header().Set("Proxy-Authenticate", `Basic realm="egress", charset="UTF-8"`)
 	}
 	e.fail(f)
-	f.write(w)
+	if f.status != statusClientGone {
+		f.write(w)
+	}
 }
 
 // refuse says whether the client may use the proxy.

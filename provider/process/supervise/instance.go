@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -147,17 +146,7 @@ func Start(dir string) (*Started, error) {
 	if err != nil {
 		return nil, errors.Join(err, status.Close(), childStatus.Close())
 	}
-	command := exec.Cmd{
-		Path:        "/proc/self/exe", // this binary, also after an upgrade replaced the file
-		Args:        []string{"egress", Verb, dir},
-		Env:         []string{"PATH=" + defaultPath, Marker + "=" + dir},
-		Dir:         "/",
-		Stdout:      log,
-		Stderr:      log,
-		ExtraFiles:  []*os.File{childStatus},
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
-	}
-	err = command.Start()
+	process, err := spawn(dir, log, childStatus)
 	err = errors.Join(err, log.Close(), childStatus.Close())
 	if err != nil {
 		return nil, errors.Join(err, status.Close())
@@ -165,10 +154,27 @@ func Start(dir string) (*Started, error) {
 	started := &Started{status: status, reaped: make(chan struct{})}
 	go func() {
 		// The supervisor's own exit code says nothing that its records don't.
-		_ = command.Wait()
+		_, _ = process.Wait()
 		close(started.reaped)
 	}()
 	return started, nil
+}
+
+// spawn starts this binary, also after an upgrade replaced its file.
+func spawn(dir string, log, status *os.File) (*os.Process, error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	// A supervisor only waits: a small heap is worth more than fast collection.
+	env := []string{"PATH=" + defaultPath, "GOGC=20", Marker + "=" + dir}
+	process, err := os.StartProcess("/proc/self/exe", []string{"egress", Verb, dir}, &os.ProcAttr{
+		Dir:   "/",
+		Env:   env,
+		Files: []*os.File{null, log, log, status}, // status is StatusFD
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	return process, errors.Join(err, null.Close())
 }
 
 // Reaped is closed when the supervisor has ended.

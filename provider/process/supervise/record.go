@@ -4,8 +4,9 @@
 // came about, so that a plugin which was restarted in between can still tell.
 //
 // Everything about one process is in one directory, the files below. The
-// package uses the standard library only, since it runs before the rest of the
-// binary is initialised (see provider/process/early).
+// package uses the standard library only, and of that not os/exec and
+// runtime/debug, since it runs before the rest of the binary is initialised (see
+// provider/process/early).
 package supervise
 
 import (

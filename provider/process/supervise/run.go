@@ -8,11 +8,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -43,8 +41,6 @@ func Main(dir string) int {
 	// child ends, not the process: the child is started from this thread, and
 	// this thread stays.
 	runtime.LockOSThread()
-	// A supervisor only waits: a small heap is worth more than fast collection.
-	debug.SetGCPercent(20)
 	_ = os.WriteFile("/proc/self/comm", []byte("egress-supervis"), 0) // for ps only
 	signal.Ignore(syscall.SIGPIPE)
 
@@ -136,7 +132,7 @@ func (s *supervisor) finish(child int, pumps *pumps) error {
 // isPermanent tells a command that can't be run from a node that has no room.
 func isPermanent(err error) bool {
 	for _, permanent := range []error{
-		fs.ErrNotExist, fs.ErrPermission, exec.ErrNotFound, errNotExecutable,
+		fs.ErrNotExist, fs.ErrPermission, errNotFound, errNotExecutable,
 		syscall.ENOEXEC, syscall.ENOTDIR, syscall.E2BIG, syscall.ELOOP,
 	} {
 		if errors.Is(err, permanent) {
@@ -145,6 +141,8 @@ func isPermanent(err error) bool {
 	}
 	return false
 }
+
+var errNotFound = errors.New("executable file not found")
 
 var errNotExecutable = errors.New("not an executable file")
 
@@ -253,7 +251,7 @@ func lookPath(plan Plan) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("command %q: %w in %s", plan.Path, exec.ErrNotFound, search)
+	return "", fmt.Errorf("command %q: %w in %s", plan.Path, errNotFound, search)
 }
 
 func executable(path string) error {
