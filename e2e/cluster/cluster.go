@@ -173,14 +173,18 @@ func Until(ctx context.Context, what string, condition func(context.Context) err
 	const pause = 50 * time.Millisecond
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
+	var last error
 	for {
 		err := condition(ctx)
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil { // Not that it was interrupted.
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w; last: %w", what, context.Cause(ctx), err)
+			return fmt.Errorf("wait until %s: %w; last: %w", what, context.Cause(ctx), last)
 		case <-ticker.C:
 		}
 	}

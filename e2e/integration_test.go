@@ -1,0 +1,178 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	consul "github.com/hashicorp/consul/api"
+	nomad "github.com/hashicorp/nomad/api"
+)
+
+// serviceOf waits until one instance of a service has the status.
+func (f *fixture) serviceOf(name, status string) *consul.ServiceEntry {
+	f.t.Helper()
+	var found *consul.ServiceEntry
+	f.until(name+" is "+status, func(ctx context.Context) error {
+		entries, err := f.Consul.Services(ctx, name)
+		if err != nil || len(entries) != 1 {
+			return errNotYet(len(entries), err)
+		}
+		found = entries[0]
+		if got := found.Checks.AggregatedStatus(); got != status {
+			var outputs []string
+			for _, check := range found.Checks {
+				outputs = append(outputs, check.Output)
+			}
+			return fmt.Errorf("%s: %s", got, strings.Join(outputs, "; "))
+		}
+		return nil
+	})
+	return found
+}
+
+// TestNomadServiceOfTheInstance is case 13: Nomad's own service block with
+// address_mode = "driver" has the instance's address and port.
+func TestNomadServiceOfTheInstance(t *testing.T) {
+	f := shared(t)
+	job := f.proxyJob(f.name, map[string]any{
+		"provider": "local", "port": "proxy",
+		"service": []map[string]any{{"name": f.name}},
+	})
+	theirs := f.name + "-nomad"
+	job.TaskGroups[0].Networks[0].DynamicPorts[0].To = -1 // "to" is needed: nomad 3599.
+	job.TaskGroups[0].Tasks[0].Services = []*nomad.Service{{
+		Name: theirs, PortLabel: "proxy", AddressMode: "driver", Provider: "consul",
+	}}
+	f.submit(job)
+	own := f.passing(1)[0]
+	entry := f.serviceOf(theirs, consul.HealthPassing)
+	if entry.Service.Address != own.Service.Address || entry.Service.Port != own.Service.Port {
+		t.Errorf("Nomad registers %s:%d, the proxy is at %s:%d",
+			entry.Service.Address, entry.Service.Port, own.Service.Address, own.Service.Port)
+	}
+	f.works(proxyURL(entry))
+}
+
+// TestScriptCheckProbes: a script check runs the driver's own probe.
+func TestScriptCheckProbes(t *testing.T) {
+	f := shared(t)
+	job := f.proxyJob(f.name, map[string]any{
+		"provider": "local", "port": "proxy",
+		"service": []map[string]any{{"name": f.name}},
+		"probe":   []map[string]any{{"urls": []string{f.Origin.HTTP + "/gate/" + f.name}, "timeout": "2s"}},
+	})
+	checked := f.name + "-checked"
+	job.TaskGroups[0].Tasks[0].Services = []*nomad.Service{{
+		Name: checked, PortLabel: "proxy", Provider: "consul",
+		Checks: []nomad.ServiceCheck{{
+			Name: "probe", Type: "script", Command: "probe", Interval: 2e9, Timeout: 10e9,
+		}},
+	}}
+	f.submit(job)
+	f.passing(1)
+	f.serviceOf(checked, consul.HealthPassing)
+	f.Origin.Hold(f.name)
+	f.serviceOf(checked, consul.HealthCritical)
+	// The driver's own registration has noticed too.
+	own := f.serviceOf(f.name, consul.HealthCritical)
+	for _, check := range own.Checks {
+		if check.Type == "ttl" && !strings.Contains(check.Output, "timeout") {
+			t.Errorf("output = %q, want the stage that failed", check.Output)
+		}
+	}
+	f.Origin.Release(f.name)
+	f.serviceOf(checked, consul.HealthPassing)
+	f.serviceOf(f.name, consul.HealthPassing)
+}
+
+// TestAllocLogsShowTheProxysOutput also after the plugin was replaced, each
+// line once.
+func TestAllocLogsShowTheProxysOutput(t *testing.T) {
+	f := shared(t)
+	f.fleet(map[string]string{"count": "1"})
+	entry := f.passing(1)[0]
+	for range 3 {
+		f.works(proxyURL(entry))
+	}
+	host := strings.TrimPrefix(f.Origin.HTTPS, "https://")
+	f.until("the logs show the requests", func(ctx context.Context) error {
+		text, err := f.logs(ctx, f.running(f.name)[0].ID)
+		if err != nil {
+			return err
+		}
+		if n := strings.Count(text, host); n < 3 {
+			return fmt.Errorf("%d requests to %s in %d bytes", n, host, len(text))
+		}
+		return nil
+	})
+}
+
+// logs are the outputs of an allocation's task.
+func (f *fixture) logs(ctx context.Context, alloc string) (string, error) {
+	info, _, err := f.Nomad.Client.Allocations().Info(alloc, (&nomad.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return "", err
+	}
+	var all bytes.Buffer
+	for _, stream := range []string{"stdout", "stderr"} {
+		cancel := make(chan struct{})
+		frames, errs := f.Nomad.Client.AllocFS().Logs(info, false, "proxy", stream, "start", 0, cancel, nil)
+		for open := true; open; {
+			select {
+			case frame, ok := <-frames:
+				if open = ok; ok {
+					all.Write(frame.Data)
+				}
+			case err := <-errs:
+				if err != nil && err != io.EOF {
+					return "", err
+				}
+				open = false
+			}
+		}
+		close(cancel)
+	}
+	return all.String(), nil
+}
+
+// TestTwentyCyclesLeaveNothing is case 10. Each stop looks for processes, state
+// and registrations; here the plugin itself must not grow.
+func TestTwentyCyclesLeaveNothing(t *testing.T) {
+	f := shared(t)
+	open := func() (files, threads int) {
+		plugin, err := f.Nomad.PluginProcess()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", plugin.PID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", plugin.PID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(fds), len(tasks)
+	}
+	cycle := func() {
+		f.ended[f.name] = false
+		f.fleet(map[string]string{"count": "1"})
+		f.passing(1)
+		f.stop(f.name)
+	}
+	cycle() // Whatever is made once is there now.
+	files, threads := open()
+	for range 20 {
+		cycle()
+	}
+	// Tests beside this one have files open too; 20 leaks would stand out.
+	const others = 15
+	if after, tasks := open(); after > files+others || tasks > threads+others {
+		t.Errorf("the plugin has %d files and %d threads open, had %d and %d", after, tasks, files, threads)
+	}
+}

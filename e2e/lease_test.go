@@ -1,0 +1,136 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"testing"
+
+	consul "github.com/hashicorp/consul/api"
+
+	"github.com/egress-proxies/egress/lease/api"
+)
+
+// leases is the lease service of a test, asked with nothing but HTTP and JSON.
+type leases struct {
+	f    *fixture
+	root string
+}
+
+// leaseService runs the lease service for the test's proxies as a Nomad job, and
+// waits until Consul calls it healthy.
+func (f *fixture) leaseService(variables map[string]string) *leases {
+	f.t.Helper()
+	id := f.name + "-lease"
+	all := map[string]string{"binary": f.Plugin, "consul": f.Consul.Address}
+	for key, value := range variables {
+		all[key] = value
+	}
+	f.load("lease", id, all)
+	var found *consul.ServiceEntry
+	f.until("the lease service is healthy", func(ctx context.Context) error {
+		entries, err := f.Consul.Passing(ctx, id)
+		if err != nil {
+			return err
+		}
+		if len(entries) == 0 {
+			return fmt.Errorf("%s isn't passing", id)
+		}
+		found = entries[0]
+		return nil
+	})
+	address := net.JoinHostPort(found.Service.Address, strconv.Itoa(found.Service.Port))
+	return &leases{f: f, root: "http://" + address}
+}
+
+// call sends a request and decodes the answer into out when the status is the
+// wanted one.
+func (l *leases) call(ctx context.Context, method, path string, in, out any, want int) error {
+	var body bytes.Buffer
+	if in != nil {
+		if err := json.NewEncoder(&body).Encode(in); err != nil {
+			return err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, method, l.root+path, &body)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	var answer bytes.Buffer
+	if _, err := answer.ReadFrom(response.Body); err != nil {
+		return err
+	}
+	if response.StatusCode != want {
+		return fmt.Errorf("%s %s: %s, want %d: %s", method, path, response.Status, want, answer.String())
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(answer.Bytes(), out)
+}
+
+// acquire gets one lease, and waits for the capacity.
+func (l *leases) acquire(request api.Acquire) api.Lease {
+	l.f.t.Helper()
+	var answer api.Leases
+	l.f.until("a lease is granted", func(ctx context.Context) error {
+		return l.call(ctx, http.MethodPost, api.PathLeases, request, &answer, http.StatusCreated)
+	})
+	if len(answer.Leases) != 1 {
+		l.f.t.Fatalf("%d leases, want one", len(answer.Leases))
+	}
+	return answer.Leases[0]
+}
+
+// proxies are those that the service knows, in the given state; any when empty.
+func (l *leases) proxies(ctx context.Context, state string) ([]api.Proxy, error) {
+	var answer api.Proxies
+	if err := l.call(ctx, http.MethodGet, api.PathProxies, nil, &answer, http.StatusOK); err != nil {
+		return nil, err
+	}
+	var some []api.Proxy
+	for _, proxy := range answer.Proxies {
+		if state == "" || proxy.State == state {
+			some = append(some, proxy)
+		}
+	}
+	return some, nil
+}
+
+func (l *leases) release(lease api.Lease) {
+	l.f.t.Helper()
+	err := l.call(l.f.t.Context(), http.MethodDelete, api.PathLeases+"/"+lease.ID, nil, nil, http.StatusNoContent)
+	if err != nil {
+		l.f.t.Error(err)
+	}
+}
+
+func TestTenProxiesAreTenLeases(t *testing.T) {
+	f := shared(t)
+	lease := f.leaseService(nil)
+	// The exit address of all is the node's own; entries that share one share
+	// its capacity.
+	f.fleet(map[string]string{"count": "10", "max_leases": "10"})
+	f.passing(10)
+
+	seen := map[string]bool{}
+	for range 10 {
+		granted := lease.acquire(api.Acquire{Target: f.Origin.HTTP, TTL: api.Duration(patience)})
+		if seen[granted.Proxy] {
+			t.Errorf("proxy %s leased twice before every other was", granted.Proxy)
+		}
+		seen[granted.Proxy] = true
+		f.worksURL(granted.URL)
+		t.Cleanup(func() { lease.release(granted) })
+	}
+}
