@@ -50,7 +50,7 @@ func (a *attempt) deliver(d *delivery) bool {
 	go func() {
 		defer a.wg.Done()
 		defer cancel(nil)
-		defer close(feed.gone)
+		defer feed.leave()
 		base, err := a.bring(ctx, d.target, feed)
 		if errors.Is(err, errRedo) {
 			return // the next attempt is for it too
@@ -146,26 +146,33 @@ func (a *attempt) bring(ctx context.Context, target Target, feed *feed) (Base, e
 		return base, nil
 	}
 	if !errors.Is(err, provider.ErrNotFound) {
-		return Base{}, &uploadError{err}
+		return Base{}, a.blame(feed, err)
 	}
+	feed.ours()
 	select {
 	case <-a.begun:
 	case <-ctx.Done():
 		return Base{}, context.Cause(ctx)
 	}
+	feed.theirs()
 	if a.err != nil {
 		return Base{}, a.err
 	}
 	a.flight.cache.removeOwn(ctx, target, a.id)
 	base, err = a.upload(ctx, target, feed)
-	switch cause := feed.failure(); {
-	case err == nil:
-		return base, nil
-	case cause != nil:
-		return Base{}, cause // the file's trouble, or why the feed was dropped
-	default:
-		return Base{}, &uploadError{err}
+	if err != nil {
+		return Base{}, a.blame(feed, err)
 	}
+	return base, nil
+}
+
+// blame finds the true reason of a target's error: the file's trouble, our
+// patience, or the target itself.
+func (a *attempt) blame(feed *feed, err error) error {
+	if cause := feed.failure(); cause != nil {
+		return cause
+	}
+	return &uploadError{err}
 }
 
 // upload fills a new volume and marks it complete; if it can't, nothing stays.

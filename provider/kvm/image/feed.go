@@ -19,14 +19,20 @@ const chunkSize = 256 << 10
 // arrives between them, and little memory.
 const joinLimit = 8 << 20
 
-// feed carries the bytes to one target's upload.
+// feed carries the bytes to one target's upload, and watches that the target
+// does its part.
 type feed struct {
 	chunks chan []byte
-	// gone is closed when the upload has ended, so that no one waits for it.
-	gone chan struct{}
+	// gone is closed when nobody reads any more.
+	gone func()
+	left chan struct{}
 	// stop ends the upload itself, which may be stuck and not reading.
 	stop context.CancelCauseFunc
-	rest []byte
+	// patience is how long the target may do nothing while it is its turn;
+	// turn runs then, and is stopped while the target waits for us.
+	patience time.Duration
+	turn     *time.Timer
+	rest     []byte
 	// end is what the reader gets after the last chunk; it is written before
 	// chunks is closed.
 	end error
@@ -34,22 +40,39 @@ type feed struct {
 	seen atomic.Pointer[error]
 }
 
-// complete is true when the reader was given all there is.
-func (f *feed) complete() bool {
-	seen := f.seen.Load()
-	return seen != nil && *seen == io.EOF
+// newFeed holds what was sent already. It must be left in the end.
+func newFeed(sent [][]byte, patience time.Duration, stop context.CancelCauseFunc) *feed {
+	f := &feed{chunks: make(chan []byte, len(sent)+2), left: make(chan struct{}), stop: stop, patience: patience}
+	f.gone = sync.OnceFunc(func() { close(f.left) })
+	for _, chunk := range sent {
+		f.chunks <- chunk
+	}
+	f.turn = time.AfterFunc(patience, f.impatient)
+	return f
 }
 
-// failure is why there was no proper end, as far as that was this side's doing.
-func (f *feed) failure() error {
-	if seen := f.seen.Load(); seen != nil && *seen != io.EOF {
-		return *seen
-	}
-	return nil
+// impatient gives up on the target.
+func (f *feed) impatient() {
+	var err error = &uploadError{provider.Transientf("the host took no data for %s", f.patience)}
+	f.seen.CompareAndSwap(nil, &err)
+	f.stop(err)
+	f.gone()
 }
+
+// leave says that the target is done, well or not.
+func (f *feed) leave() {
+	f.turn.Stop()
+	f.gone()
+}
+
+// ours and theirs say whose turn it is.
+func (f *feed) ours()   { f.turn.Stop() }
+func (f *feed) theirs() { f.turn.Reset(f.patience) }
 
 // Read is for the upload.
 func (f *feed) Read(p []byte) (int, error) {
+	f.ours()
+	defer f.theirs()
 	for len(f.rest) == 0 {
 		chunk, ok := <-f.chunks
 		if !ok {
@@ -63,10 +86,25 @@ func (f *feed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// complete is true when the reader was given all there is.
+func (f *feed) complete() bool {
+	seen := f.seen.Load()
+	return seen != nil && *seen == io.EOF
+}
+
+// failure is why there was no proper end, as far as that was not the target's
+// own word.
+func (f *feed) failure() error {
+	if seen := f.seen.Load(); seen != nil && *seen != io.EOF {
+		return *seen
+	}
+	return nil
+}
+
 // fanout hands one stream to any number of feeds. All of them see every byte,
 // or an error in place of the end.
 type fanout struct {
-	// patience is how long one feed may hold up the others.
+	// patience is how long one target may do nothing.
 	patience time.Duration
 
 	mu     sync.Mutex // guards all below
@@ -83,16 +121,12 @@ func (f *fanout) join(stop context.CancelCauseFunc) *feed {
 	if f.late {
 		return nil
 	}
-	added := &feed{chunks: make(chan []byte, len(f.prefix)+2), gone: make(chan struct{}), stop: stop}
-	for _, chunk := range f.prefix {
-		added.chunks <- chunk
-	}
+	added := newFeed(f.prefix, f.patience, stop)
 	f.feeds = append(f.feeds, added)
 	return added
 }
 
-// send hands on one chunk. A feed that takes nothing for longer than patience
-// is left out from then on: its reader gets an error.
+// send hands on one chunk. A feed that was left is passed over.
 func (f *fanout) send(ctx context.Context, chunk []byte) error {
 	f.mu.Lock()
 	if f.length+len(chunk) <= joinLimit && !f.late {
@@ -102,39 +136,15 @@ func (f *fanout) send(ctx context.Context, chunk []byte) error {
 	}
 	feeds := f.feeds
 	f.mu.Unlock()
-
-	timer := time.NewTimer(f.patience)
-	defer timer.Stop()
 	for _, feed := range feeds {
 		select {
 		case feed.chunks <- chunk:
-		case <-feed.gone:
-			f.drop(feed, io.ErrClosedPipe)
-		case <-timer.C:
-			f.drop(feed, &uploadError{provider.Transientf("the host took no data for %s", f.patience)})
-			timer.Reset(0) // the next slow one has had its time too
+		case <-feed.left:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 	return nil
-}
-
-// drop ends one feed early.
-func (f *fanout) drop(gone *feed, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	kept := make([]*feed, 0, len(f.feeds))
-	for _, feed := range f.feeds {
-		if feed != gone {
-			kept = append(kept, feed)
-		}
-	}
-	f.feeds = kept
-	gone.seen.CompareAndSwap(nil, &err)
-	gone.end = err
-	close(gone.chunks)
-	gone.stop(err)
 }
 
 // finish ends all feeds: io.EOF says that everything was sent and is right.
