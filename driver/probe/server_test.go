@@ -24,7 +24,7 @@ import (
 )
 
 // acceptor is a proxy that does one thing with each connection.
-func acceptor(t *testing.T, address string, handle func(net.Conn)) Proxy {
+func acceptor(t testing.TB, address string, handle func(net.Conn)) Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -118,7 +118,7 @@ type forwarder struct {
 	connections int
 }
 
-func (f *forwarder) start(t *testing.T, address string) Proxy {
+func (f *forwarder) start(t testing.TB, address string) Proxy {
 	return acceptor(t, address, f.serve)
 }
 
@@ -192,7 +192,7 @@ type origin struct {
 	caFile string
 }
 
-func newOrigin(t *testing.T, handler http.HandlerFunc) origin {
+func newOrigin(t testing.TB, handler http.HandlerFunc) origin {
 	t.Helper()
 	secure := httptest.NewUnstartedServer(handler)
 	secure.Config.ErrorLog = quiet
@@ -205,7 +205,7 @@ func newOrigin(t *testing.T, handler http.HandlerFunc) origin {
 
 func hello(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }
 
-func writePEM(t *testing.T, certificates ...[]byte) string {
+func writePEM(t testing.TB, certificates ...[]byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ca.pem")
 	replaceFile(t, path, encodePEM(certificates...))
@@ -222,7 +222,7 @@ func encodePEM(certificates ...[]byte) []byte {
 
 // replaceFile puts a new file in the place of the old one, as a careful
 // administrator does.
-func replaceFile(t *testing.T, path string, content []byte) {
+func replaceFile(t testing.TB, path string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func replaceFile(t *testing.T, path string, content []byte) {
 }
 
 // selfSigned is a certificate that nobody trusts.
-func selfSigned(t *testing.T, from, until time.Time, names ...string) tls.Certificate {
+func selfSigned(t testing.TB, from, until time.Time, names ...string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -279,7 +279,7 @@ func intercepts(certificate tls.Certificate) func(net.Conn) {
 	}
 }
 
-func readFile(t *testing.T, path string) []byte {
+func readFile(t testing.TB, path string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(path)
 	if err != nil {
