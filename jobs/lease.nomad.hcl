@@ -55,6 +55,12 @@ variable "store" {
   description = "Where leases live."
 }
 
+variable "token_file" {
+  type        = string
+  default     = ""
+  description = "Path on the nodes of the bearer token, without which the service listens on loopback only."
+}
+
 variable "args" {
   type        = list(string)
   default     = []
@@ -109,10 +115,10 @@ job "egress-lease" {
         args = concat([
           "lease", "serve",
           "--listen", "${NOMAD_ADDR_http}",
-          "--consul", var.consul,
+          "--consul-address", var.consul,
           "--service", var.service,
           "--store", var.store,
-        ], var.args)
+        ], var.token_file == "" ? [] : ["--token-file", var.token_file], var.args)
       }
 
       resources {
