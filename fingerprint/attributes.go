@@ -58,6 +58,7 @@ func (b *board) publish(report report, attributes map[string]string) tally {
 		count.targets++
 		if s.ready {
 			count.ready++
+			most(attributes, prefix+report.name+".", s.facts)
 		} else {
 			count.failing = append(count.failing, fmt.Sprintf("%s/%s (%s)", report.name, verdict.Target, s.reason))
 		}
@@ -70,6 +71,25 @@ func (b *board) publish(report report, attributes map[string]string) tally {
 		attributes[key+"targets"] = strconv.Itoa(count.targets)
 	}
 	return count
+}
+
+// most keeps for the whole provider the most that any ready target has of what
+// is available: a job that leaves the choice of the target to the driver can
+// constrain on that.
+func most(attributes map[string]string, key string, facts map[string]string) {
+	for fact, value := range facts {
+		if !strings.Contains(fact, "_available_") {
+			continue
+		}
+		number, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			continue
+		}
+		// What isn't there is not a number, and so less than any.
+		if known, err := strconv.ParseInt(attributes[key+fact], 10, 64); err != nil || number > known {
+			attributes[key+fact] = value
+		}
+	}
 }
 
 // describe gives the same words for the same state: each change of them is an

@@ -112,19 +112,22 @@ func TestHealth(t *testing.T) {
 }
 
 func TestAttributes(t *testing.T) {
-	reports := round("a Reachable", "b PoolNearlyFull")
+	reports := round("a Reachable", "b PoolNearlyFull", "c Reachable")
 	reports[0].verdicts[0].Facts = map[string]string{
 		"libvirt_version": "9.0.0", "pool_capacity_gib": "937", "pool_available_gib": "437", "memory_available_mib": "15873",
 		"pool_state": "running", "hostname": "hv\n1", "empty": "",
 	}
 	reports[0].verdicts[1].Facts = map[string]string{"pool_available_bytes": "4831838208", "something_new": "12345"}
+	reports[0].verdicts[2].Facts = map[string]string{"pool_available_gib": "94", "memory_available_mib": "16384"}
 	b := newBoard()
 	b.take(reports)
 	want := map[string]string{
 		"driver.egress.hv.type":                   "kvm",
 		"driver.egress.hv.ready":                  "true",
-		"driver.egress.hv.targets":                "2",
-		"driver.egress.hv.targets_ready":          "1",
+		"driver.egress.hv.targets":                "3",
+		"driver.egress.hv.targets_ready":          "2",
+		"driver.egress.hv.pool_available_gib":     "400",
+		"driver.egress.hv.memory_available_mib":   "15000",
 		"driver.egress.hv.a.ready":                "true",
 		"driver.egress.hv.a.reason":               "Reachable",
 		"driver.egress.hv.a.libvirt_version":      "9.0.0",
@@ -137,6 +140,10 @@ func TestAttributes(t *testing.T) {
 		"driver.egress.hv.b.reason":               "PoolNearlyFull",
 		"driver.egress.hv.b.pool_available_gib":   "4",
 		"driver.egress.hv.b.something_new":        "10000",
+		"driver.egress.hv.c.ready":                "true",
+		"driver.egress.hv.c.reason":               "Reachable",
+		"driver.egress.hv.c.pool_available_gib":   "90",
+		"driver.egress.hv.c.memory_available_mib": "15000",
 	}
 	if diff := cmp.Diff(want, b.result().Attributes); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

@@ -12,7 +12,6 @@ var moving = map[string]bool{
 	"pool_capacity_gib": false,
 	"memory_total_mib":  false,
 	"cpus":              false,
-	"cpus_total":        false,
 
 	"pool_available_gib":      true,
 	"memory_available_mib":    true,
