@@ -21,6 +21,7 @@ func (d *Driver) begin() {
 	}
 	d.begun = true
 	d.wg.Go(d.collect)
+	d.watchHealth(d.settings)
 }
 
 // abandon leaves an instance that could not be deleted to the collector.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,9 @@ type Config struct {
 	Consul ConsulConfig
 	// Nomad is asked which allocations live, for garbage collection.
 	Nomad NomadConfig
+	// MetricsAddress is where the plugin serves its metrics, host:port. Empty
+	// serves none.
+	MetricsAddress string
 	// Probe has the defaults of the tasks' probes.
 	Probe ProbeConfig
 	// Providers are the provider blocks in the order of their names.
@@ -93,6 +97,7 @@ type rawConfig struct {
 	CredentialsFile *string                   `codec:"credentials_file"`
 	Consul          *rawConsul                `codec:"consul"`
 	Nomad           *rawNomad                 `codec:"nomad"`
+	Metrics         *rawMetrics               `codec:"metrics"`
 	Probe           *rawProbe                 `codec:"probe"`
 	Provider        map[string]map[string]any `codec:"provider"`
 }
@@ -110,6 +115,10 @@ type rawConsul struct {
 type rawNomad struct {
 	Address *string `codec:"address"`
 	Token   *string `codec:"token"`
+}
+
+type rawMetrics struct {
+	Address *string `codec:"address"`
 }
 
 type rawProbe struct {
@@ -164,6 +173,12 @@ func newConfig(raw rawConfig) (Config, error) {
 		Nomad:           NomadConfig{Address: p.text(raw.Nomad.Address, ""), Token: p.text(raw.Nomad.Token, "")},
 		Probe:           newProbeConfig(raw.Probe, defaultProbe, p.in("probe")),
 		Providers:       newProviderConfigs(raw.Provider, p),
+	}
+	if raw.Metrics != nil {
+		config.MetricsAddress = p.text(raw.Metrics.Address, "")
+		if _, _, err := net.SplitHostPort(config.MetricsAddress); err != nil {
+			p.in("metrics").add("address", config.MetricsAddress, `want an address and a port, such as "127.0.0.1:9464"`)
+		}
 	}
 	p.note(provider.CheckPlace("cluster", config.Cluster))
 	if config.StateDir == "" || config.StateDir[0] != '/' {

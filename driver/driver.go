@@ -21,6 +21,7 @@ import (
 
 	"github.com/egress-proxies/egress/driver/probe"
 	"github.com/egress-proxies/egress/driver/registry"
+	"github.com/egress-proxies/egress/fingerprint"
 	"github.com/egress-proxies/egress/provider"
 )
 
@@ -49,9 +50,10 @@ type Driver struct {
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
 
-	mu        sync.Mutex // guards what follows
-	settings  *settings  // nil before SetConfig
-	registrar registrar  // nil before the first task
+	mu        sync.Mutex           // guards what follows
+	settings  *settings            // nil before SetConfig
+	registrar registrar            // nil before the first task
+	monitor   *fingerprint.Monitor // nil before begin
 	begun     bool
 	closed    bool
 
@@ -79,8 +81,7 @@ type timing struct {
 	logRetry, saveOffset     time.Duration
 	reconcile                time.Duration // how long recovered tasks have to claim their registrations
 	collect, collectMax      time.Duration // retries of deletes that failed
-	check, checkTimeout      time.Duration // health of the providers
-	firstCheck               time.Duration // what the first fingerprint waits for it
+	check, firstCheck        time.Duration // health of the providers; what the first fingerprint waits for it
 }
 
 var defaultTiming = timing{
@@ -93,7 +94,7 @@ var defaultTiming = timing{
 	logRetry:   time.Second, saveOffset: time.Second,
 	reconcile: 30 * time.Second,
 	collect:   15 * time.Second, collectMax: 10 * time.Minute,
-	check: 30 * time.Second, checkTimeout: 20 * time.Second, firstCheck: 3 * time.Second,
+	check: fingerprint.DefaultInterval, firstCheck: fingerprint.DefaultFirstWait,
 }
 
 var _ drivers.DriverPlugin = (*Driver)(nil)

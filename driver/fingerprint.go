@@ -2,22 +2,24 @@ package driver
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"reflect"
-	"slices"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/hashicorp/nomad/plugins/drivers"
 	pstructs "github.com/hashicorp/nomad/plugins/shared/structs"
+	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/egress-proxies/egress/provider"
+	"github.com/egress-proxies/egress/fingerprint"
 )
 
-// maxChecks is how many providers are checked at once.
-const maxChecks = 16
+// versionAttribute says that the driver is there, and which.
+const versionAttribute = "driver.egress"
+
+// healths are fingerprint's words in Nomad's.
+var healths = map[fingerprint.Health]drivers.HealthState{
+	fingerprint.Undetected: drivers.HealthStateUndetected,
+	fingerprint.Unhealthy:  drivers.HealthStateUnhealthy,
+	fingerprint.Healthy:    drivers.HealthStateHealthy,
+}
 
 // Fingerprint streams the health of the node's providers: at once, and then
 // whenever it changes. It is where the driver's own work begins.
@@ -32,103 +34,58 @@ func (d *Driver) Fingerprint(ctx context.Context) (<-chan *drivers.Fingerprint, 
 }
 
 func (d *Driver) fingerprint(ctx context.Context, ch chan<- *drivers.Fingerprint) {
-	var published *drivers.Fingerprint
-	bound := d.timing.firstCheck
-	ticker := time.NewTicker(d.timing.check)
-	defer ticker.Stop()
-	for {
-		if found := d.health(ctx, bound); !reflect.DeepEqual(found, published) {
-			select {
-			case ch <- found:
-				published = found
-			case <-ctx.Done():
-				return
-			case <-d.ctx.Done():
-				return
-			}
-		}
-		bound = d.timing.checkTimeout
+	var checks sync.WaitGroup
+	defer checks.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.ctx, cancel)()
+	d.mu.Lock()
+	monitor := d.monitor
+	d.mu.Unlock()
+	if monitor == nil {
+		monitor = fingerprint.New(nil, fingerprint.Options{})
+		checks.Go(func() { monitor.Run(ctx) })
+	}
+	for result := range monitor.Results(ctx) {
 		select {
-		case <-ticker.C:
+		case ch <- d.published(result):
 		case <-ctx.Done():
 			return
-		case <-d.ctx.Done():
-			return
 		}
 	}
 }
 
-// health is the fingerprint of now.
-func (d *Driver) health(ctx context.Context, bound time.Duration) *drivers.Fingerprint {
-	s, err := d.current()
-	if err != nil || len(s.places) == 0 {
-		return &drivers.Fingerprint{
-			Attributes:        map[string]*pstructs.Attribute{},
-			Health:            drivers.HealthStateUndetected,
-			HealthDescription: "no provider is configured",
-		}
+// published is a result as Nomad takes it. Every value is text: Nomad compares
+// attributes as text or as numbers by what they look like.
+func (d *Driver) published(result fingerprint.Result) *drivers.Fingerprint {
+	attributes := make(map[string]*pstructs.Attribute, len(result.Attributes)+1)
+	for name, value := range result.Attributes {
+		attributes[name] = pstructs.NewStringAttribute(value)
 	}
-	found := &drivers.Fingerprint{
-		Attributes: map[string]*pstructs.Attribute{"driver.egress": pstructs.NewStringAttribute(d.options.Version)},
-		Health:     drivers.HealthStateUnhealthy,
+	if result.Health != fingerprint.Undetected {
+		attributes[versionAttribute] = pstructs.NewStringAttribute(d.options.Version)
 	}
-	checked := checkAll(ctx, slices.Collect(maps.Values(s.places)), bound)
-	var problems []string
-	for _, name := range slices.Sorted(maps.Keys(checked)) {
-		ready, why := readiness(checked[name])
-		found.Attributes["driver.egress."+name+".type"] = pstructs.NewStringAttribute(s.places[name].kind)
-		found.Attributes["driver.egress."+name+".ready"] = pstructs.NewBoolAttribute(ready)
-		if ready {
-			found.Health = drivers.HealthStateHealthy
-		}
-		for _, problem := range why {
-			problems = append(problems, name+"/"+problem)
-		}
+	return &drivers.Fingerprint{
+		Attributes: attributes, Health: healths[result.Health], HealthDescription: result.Description,
 	}
-	found.HealthDescription = drivers.DriverHealthy
-	if len(problems) > 0 {
-		found.HealthDescription = "not ready: " + strings.Join(problems, ", ")
-	}
-	return found
 }
 
-// readiness is true while any target is ready; why names those that are not,
-// in words that stay the same for the same fault.
-func readiness(verdicts []provider.Verdict) (ready bool, why []string) {
-	for _, verdict := range verdicts {
-		if verdict.Ready {
-			ready = true
-		} else {
-			why = append(why, fmt.Sprintf("%s: %s", verdict.Target, verdict.Reason))
-		}
+// watchHealth begins to check the providers. It is called with the lock held.
+func (d *Driver) watchHealth(s *settings) {
+	sources := make([]fingerprint.Source, 0, len(s.places))
+	for _, block := range s.config.Providers {
+		place := s.places[block.Name]
+		sources = append(sources, fingerprint.Source{Name: place.name, Type: place.kind, Provider: place.Provider})
 	}
-	return ready, why
-}
-
-// checkAll checks the providers at once, all within one bound. One that can't
-// be checked is ready.
-func checkAll(ctx context.Context, places []*place, bound time.Duration) map[string][]provider.Verdict {
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	var (
-		wg      sync.WaitGroup
-		mu      sync.Mutex // guards checked
-		checked = make(map[string][]provider.Verdict, len(places))
-		room    = make(chan struct{}, maxChecks)
-	)
-	for _, place := range places {
-		wg.Go(func() {
-			room <- struct{}{}
-			defer func() { <-room }()
-			verdicts := []provider.Verdict{{Target: "local", Ready: true, Reason: provider.Reachable}}
-			if checker, ok := place.Provider.(provider.Checker); ok {
-				verdicts = checker.Check(ctx)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			checked[place.name] = verdicts
-		})
+	monitor := fingerprint.New(sources, fingerprint.Options{
+		Interval: d.timing.check, FirstWait: d.timing.firstCheck, Logger: d.logger.Named("health"),
+	})
+	d.monitor = monitor
+	d.wg.Go(func() { monitor.Run(d.ctx) })
+	if s.config.MetricsAddress == "" {
+		return
 	}
-	wg.Wait()
-	return checked
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(monitor)
+	d.wg.Go(func() { fingerprint.ServeMetrics(d.ctx, s.config.MetricsAddress, registry, d.logger.Named("metrics")) })
 }

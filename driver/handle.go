@@ -53,6 +53,7 @@ type handle struct {
 	prober      prober        // nil until the address is known
 	verdict     probe.Verdict
 	stopping    bool
+	forced      error // why the instance is being deleted while it runs
 	result      *drivers.ExitResult
 	completedAt time.Time
 }
@@ -147,6 +148,12 @@ func (h *handle) setStopping() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stopping = true
+}
+
+func (h *handle) setForced(why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forced = why
 }
 
 func (h *handle) isStopping() bool {

@@ -86,7 +86,7 @@ var testTiming = timing{
 	get: 5 * time.Second, deregister: time.Second, cleanup: 5 * time.Second, destroy: 5 * time.Second,
 	drainLogs: time.Second, logRetry: time.Millisecond, saveOffset: 0, reconcile: time.Hour,
 	collect: time.Millisecond, collectMax: 5 * time.Millisecond,
-	check: 5 * time.Millisecond, checkTimeout: time.Second, firstCheck: time.Second,
+	check: 5 * time.Millisecond, firstCheck: time.Second,
 }
 
 type testWriter struct{ t *testing.T }
@@ -202,6 +202,8 @@ type fakeConsul struct {
 	entries map[string]registration
 	log     []string // "register NAME", "update NAME passing", …
 	down    bool
+	// verdicts are those that Register was given.
+	verdicts []probe.Verdict
 }
 
 type registration struct {
@@ -214,6 +216,7 @@ func (c *fakeConsul) Register(endpoint registry.Endpoint, verdict probe.Verdict)
 	defer c.mu.Unlock()
 	c.entries[endpoint.Name] = registration{endpoint, verdict}
 	c.log = append(c.log, "register "+endpoint.Name)
+	c.verdicts = append(c.verdicts, verdict)
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package driver
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -13,8 +15,8 @@ import (
 func TestTaskLivesAndDies(t *testing.T) {
 	h := newHarness(t)
 	nomad := testutils.NewDriverHarness(t, h.Driver)
-	defer nomad.Kill()
 	cfg := h.task("11111111", nil)
+	defer nomad.MkAllocDir(cfg, true)()
 
 	_, network, err := nomad.StartTask(cfg)
 	if err != nil {
@@ -35,6 +37,14 @@ func TestTaskLivesAndDies(t *testing.T) {
 	if err != nil || status.State != drivers.TaskStateRunning {
 		t.Fatalf("status %+v, %v", status, err)
 	}
+
+	world := h.parts.provider.World()
+	world.Print(name, "the proxy listens\n")
+	logs := filepath.Join(cfg.TaskDir().LogDir, "proxy.stdout.0")
+	eventually(t, "the proxy's output is in the task's log", func() bool {
+		content, _ := os.ReadFile(logs)
+		return string(content) == "the proxy listens\n"
+	})
 
 	waited, err := nomad.WaitTask(t.Context(), cfg.ID)
 	if err != nil {

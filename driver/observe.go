@@ -118,12 +118,18 @@ func (h *handle) see(instance provider.Instance) *drivers.ExitResult {
 
 // exitResult translates the end of an instance.
 func (h *handle) exitResult(instance provider.Instance) *drivers.ExitResult {
+	h.mu.Lock()
+	stopping, forced := h.stopping, h.forced
+	h.mu.Unlock()
+	if forced != nil && instance.Exit == nil {
+		return endedBy(forced)
+	}
 	result := &drivers.ExitResult{}
 	if instance.Exit != nil {
 		result.ExitCode, result.Signal, result.OOMKilled = instance.Exit.Code, instance.Exit.Signal, instance.Exit.OOMKilled
 	}
 	clean := instance.Exit != nil && result.Successful()
-	if h.isStopping() && (clean || instance.Exit == nil) {
+	if stopping && (clean || instance.Exit == nil) {
 		return result
 	}
 	if clean && instance.Reason == "" {
@@ -144,10 +150,15 @@ func (h *handle) exitResult(instance provider.Instance) *drivers.ExitResult {
 // interrupted is the result when ctx has ended: none when the plugin closes.
 func (h *handle) interrupted() *drivers.ExitResult {
 	cause := context.Cause(h.ctx)
-	switch {
-	case errors.Is(cause, errClosing):
+	if errors.Is(cause, errClosing) {
 		return nil
-	case errors.Is(cause, errStopped):
+	}
+	return endedBy(cause)
+}
+
+// endedBy is the result of an instance that the driver deleted while it ran.
+func endedBy(cause error) *drivers.ExitResult {
+	if errors.Is(cause, errStopped) {
 		return &drivers.ExitResult{}
 	}
 	return &drivers.ExitResult{ExitCode: 137, Signal: 9, Err: cause}

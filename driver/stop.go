@@ -111,6 +111,7 @@ func (h *handle) endsWithin(timeout time.Duration) {
 func (d *Driver) force(h *handle, why error) error {
 	ctx, cancel := context.WithTimeout(h.ctx, d.timing.destroy)
 	defer cancel()
+	h.setForced(why)
 	if err := h.place.Delete(ctx, h.ref()); err != nil {
 		if s, settingsErr := d.current(); settingsErr == nil {
 			d.abandon(s, h.record(), err)
