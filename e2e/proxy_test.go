@@ -10,10 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	consul "github.com/hashicorp/consul/api"
@@ -87,33 +84,7 @@ func (f *fixture) listener(port int) guard.Process {
 
 // listeners are the processes of the cluster that listen on a port.
 func (f *fixture) listeners(port int) ([]guard.Process, error) {
-	inodes := listening(port)
-	processes, err := guard.Processes(f.Dir)
-	return slices.DeleteFunc(processes, func(p guard.Process) bool {
-		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.PID))
-		return !slices.ContainsFunc(fds, func(fd string) bool {
-			target, _ := os.Readlink(fd)
-			return inodes[target]
-		})
-	}), err
-}
-
-// listening are the sockets that listen on a port, as /proc/<pid>/fd shows
-// them.
-func listening(port int) map[string]bool {
-	inodes := map[string]bool{}
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		text, _ := os.ReadFile(table)
-		for line := range strings.Lines(string(text)) {
-			// sl local_address rem_address st … inode, numbers in hex; state 0A
-			// is LISTEN (proc(5)).
-			fields := strings.Fields(line)
-			if len(fields) > 9 && fields[3] == "0A" && strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) {
-				inodes["socket:["+fields[9]+"]"] = true
-			}
-		}
-	}
-	return inodes
+	return guard.Listeners(f.Dir, port)
 }
 
 // errNotYet is a condition that doesn't hold, told with what there is.
