@@ -38,21 +38,25 @@ func consulBinary(t testing.TB) string {
 	return filepath.Join(cache, "bin", "consul")
 }
 
-func freePort(t testing.TB) int {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// freePorts holds all of them until the last is picked, so that they differ.
+func freePorts(t testing.TB, count int) (ports []int) {
+	for range count {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
+	return ports
 }
 
 func startConsul(t *testing.T, config string) *realAgent {
 	t.Helper()
-	port := freePort(t)
+	ports := freePorts(t, 4)
 	args := []string{"agent", "-dev", "-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=error", "-dns-port=-1", "-grpc-port=-1",
-		fmt.Sprintf("-http-port=%d", port), fmt.Sprintf("-server-port=%d", freePort(t)),
-		fmt.Sprintf("-serf-lan-port=%d", freePort(t)), fmt.Sprintf("-serf-wan-port=%d", freePort(t))}
+		fmt.Sprintf("-http-port=%d", ports[0]), fmt.Sprintf("-server-port=%d", ports[1]),
+		fmt.Sprintf("-serf-lan-port=%d", ports[2]), fmt.Sprintf("-serf-wan-port=%d", ports[3])}
 	if config != "" {
 		path := filepath.Join(t.TempDir(), "acl.hcl")
 		if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
@@ -60,7 +64,7 @@ func startConsul(t *testing.T, config string) *realAgent {
 		}
 		args = append(args, "-config-file="+path)
 	}
-	a := &realAgent{t: t, address: fmt.Sprintf("127.0.0.1:%d", port), args: args}
+	a := &realAgent{t: t, address: fmt.Sprintf("127.0.0.1:%d", ports[0]), args: args}
 	client, err := api.NewClient(&api.Config{Address: a.address, Token: "root"})
 	if err != nil {
 		t.Fatal(err)

@@ -186,3 +186,22 @@ func TestReconcileRemovesOnlyOurStaleOnes(t *testing.T) {
 		return err == nil && services["egress-stale"] == nil && len(services) == 6
 	})
 }
+
+func TestRealRefusalNamesThePermission(t *testing.T) {
+	consul := startConsul(t, `acl {
+  enabled        = true
+  default_policy = "deny"
+  tokens { initial_management = "root" agent = "root" }
+}`)
+	log := new(logBuffer)
+	refused := newRegistry(t, Config{Address: consul.address, Logger: log.logger()})
+	if err := refused.Register(endpoint("eg-1"), works("")); err != nil {
+		t.Fatal(err)
+	}
+	consul.eventually("the refusal is logged", func() bool { return log.count(`the token needs service:write on \"egress-proxy\"`) == 1 })
+	allowed := newRegistry(t, Config{Address: consul.address, Token: "root"})
+	if err := allowed.Register(endpoint("eg-1"), works("")); err != nil {
+		t.Fatal(err)
+	}
+	consul.eventually("the endpoint passes", consul.isStatus("eg-1", api.HealthPassing))
+}
