@@ -217,9 +217,10 @@ func (p *Pool) part(e *entry) {
 	p.dropGroup(g)
 }
 
-// dropGroup forgets a group that has neither members nor cooldowns.
+// dropGroup forgets a group that has neither members nor cooldowns. It may have
+// been forgotten already.
 func (p *Pool) dropGroup(g *group) {
-	if len(g.members) > 0 || g.failed != nil || len(g.blocked) > 0 {
+	if p.groups[g.key] != g || len(g.members) > 0 || g.failed != nil || len(g.blocked) > 0 {
 		return
 	}
 	delete(p.groups, g.key)

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 	"golang.org/x/net/publicsuffix"
@@ -49,8 +50,8 @@ func NormalizeTarget(text string, scope Scope) (string, error) {
 		}
 		return joinTarget(host, port, scope), nil
 	}
-	ascii, err := idna.Lookup.ToASCII(strings.TrimSuffix(host, "."))
-	if err != nil || ascii == "" || len(ascii) > 253 || strings.HasSuffix(ascii, ".") {
+	ascii, ok := asciiHost(strings.TrimSuffix(host, "."))
+	if !ok {
 		return fail("want a valid host name")
 	}
 	if scope == ScopeDomain {
@@ -59,6 +60,35 @@ func NormalizeTarget(text string, scope Scope) (string, error) {
 		}
 	}
 	return joinTarget(ascii, port, scope), nil
+}
+
+// hosts maps names as a browser does before a look-up. Underscores are not legal
+// in host names (RFC 1123) but occur, so the characters are checked here.
+var hosts = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.Transitional(false),
+	idna.StrictDomainName(false), idna.VerifyDNSLength(true))
+
+// asciiHost is the name in punycode and lower case.
+func asciiHost(host string) (string, bool) {
+	if !utf8.ValidString(host) {
+		return "", false
+	}
+	ascii, err := hosts.ToASCII(host)
+	if err != nil || strings.HasSuffix(ascii, ".") {
+		return "", false
+	}
+	for i := 0; i < len(ascii); i++ {
+		c := ascii[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
+			return "", false
+		}
+	}
+	for label := range strings.SplitSeq(ascii, ".") {
+		if label == "" || label[0] == '-' || label[len(label)-1] == '-' {
+			return "", false
+		}
+	}
+	again, err := hosts.ToASCII(ascii)
+	return ascii, err == nil && again == ascii
 }
 
 // splitTarget takes the host, without brackets, and the port out of a URL or of
