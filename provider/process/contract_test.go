@@ -16,7 +16,12 @@ import (
 	"github.com/egress-proxies/egress/provider/providertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(pluginSpec); spec != "" {
+		pluginMain(os.Getenv(pluginDir), spec)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // newProvider is a restarted plugin each time it is called for one dir.
 func newProvider(t *testing.T, dir, cluster string, options map[string]any) *Provider {

@@ -228,29 +228,24 @@ func Destroy(ctx context.Context, dir string) error {
 	if snapshot.Phase == Running {
 		// The supervisor sees the end, ends the rest, records it and goes.
 		_ = snapshot.Run.Child.Signal(syscall.SIGKILL)
-		err := until(ctx, func() (bool, error) { held, err := isHeld(dir); return !held, err })
-		if ctx.Err() != nil {
+		if err := until(ctx, func() (bool, error) { return !snapshot.Run.Supervisor.Alive(), nil }); ctx.Err() != nil {
 			return err
 		}
 		if snapshot, err = Inspect(dir); err != nil {
 			snapshot = Snapshot{Phase: Partial}
 		}
 	}
-	if err := killMarked(ctx, dir, snapshot.Phase); err != nil {
-		return err
+	if snapshot.Phase != Absent && (snapshot.Phase != Ended || snapshot.Run.Supervisor.Alive()) {
+		if err := killMarked(ctx, dir); err != nil {
+			return err
+		}
 	}
-	return remove(dir)
+	return remove(ctx, dir)
 }
 
 // killMarked ends the processes that no supervisor ended: after a supervisor
 // that was killed, and a supervisor that has not come far.
-func killMarked(ctx context.Context, dir string, phase Phase) error {
-	if phase == Absent {
-		return nil
-	}
-	if held, err := isHeld(dir); err == nil && !held && phase == Ended {
-		return nil
-	}
+func killMarked(ctx context.Context, dir string) error {
 	left := -1
 	err := until(ctx, func() (bool, error) {
 		marked, err := Marked(dir)
@@ -298,10 +293,18 @@ func until(ctx context.Context, condition func() (bool, error)) error {
 
 // remove takes the directory away. The lock goes first: a supervisor that was
 // started and comes late finds none and ends.
-func remove(dir string) error {
-	lock, err := hold(dir)
+func remove(ctx context.Context, dir string) error {
+	var lock *os.File
+	err := until(ctx, func() (bool, error) {
+		var err error
+		lock, err = hold(dir)
+		if errors.Is(err, ErrLocked) {
+			return false, nil // its threads are still on their way out
+		}
+		return true, err
+	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove %s: %w", dir, err)
+		return fmt.Errorf("remove %s: its supervisor does not let go: %w", dir, err)
 	}
 	err = os.Remove(filepath.Join(dir, lockFile))
 	if lock != nil {

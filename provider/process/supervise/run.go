@@ -50,8 +50,10 @@ func Main(dir string) int {
 		tell(status, Status{Error: err.Error(), Taken: errors.Is(err, ErrLocked)})
 		return 1
 	}
-	defer func() { _ = lock.Close() }() // the process ends here anyway
-	s := &supervisor{dir: dir, status: status}
+	// Only the end of the process lets go of the lock: who finds it free may
+	// take the supervisor for gone.
+	s := &supervisor{dir: dir, status: status, lock: lock}
+	defer runtime.KeepAlive(s)
 	if err := s.run(); err != nil {
 		fmt.Fprintf(os.Stderr, "egress supervise %s: %v\n", dir, err)
 		return 1
@@ -63,6 +65,7 @@ func Main(dir string) int {
 type supervisor struct {
 	dir    string
 	status *os.File
+	lock   *os.File
 	plan   Plan
 	record Run
 	output *output
