@@ -5,7 +5,9 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 )
@@ -90,18 +92,37 @@ func (d *differ) line(depth int, mark, format string, args ...any) {
 	fmt.Fprintf(&d.text, "%s%s %s\n", strings.Repeat("  ", depth), mark, fmt.Sprintf(format, args...))
 }
 
+// durations are fields that Nomad shows as a number of nanoseconds.
+var durations = map[string]bool{
+	"Delay": true, "HealthyDeadline": true, "Interval": true, "KillTimeout": true, "MaxClientDisconnect": true,
+	"MaxDelay": true, "MinHealthyTime": true, "ProgressDeadline": true, "ShutdownDelay": true, "Stagger": true,
+	"StopAfterClientDisconnect": true, "Timeout": true,
+}
+
+// unset are values that say no more than that nothing was set.
+var unset = map[string]bool{"": true, "0": true, "false": true}
+
 func (d *differ) fields(depth int, fields []*api.FieldDiff) {
 	for _, field := range fields {
 		why := annotations(field.Annotations)
-		switch field.Type {
-		case "Added":
-			d.line(depth, "+", "%s: %q%s", field.Name, field.New, why)
-		case "Deleted":
-			d.line(depth, "-", "%s: %q%s", field.Name, field.Old, why)
-		case "Edited":
-			d.line(depth, "~", "%s: %q => %q%s", field.Name, field.Old, field.New, why)
+		before, after := readable(field.Name, field.Old), readable(field.Name, field.New)
+		switch {
+		case field.Type == "Added" && !unset[field.New]:
+			d.line(depth, "+", "%s: %s%s", field.Name, after, why)
+		case field.Type == "Deleted" && !unset[field.Old]:
+			d.line(depth, "-", "%s: %s%s", field.Name, before, why)
+		case field.Type == "Edited":
+			d.line(depth, "~", "%s: %s => %s%s", field.Name, before, after, why)
 		}
 	}
+}
+
+// readable is a value as a person writes it.
+func readable(name, value string) string {
+	if number, err := strconv.ParseInt(value, 10, 64); err == nil && durations[name] {
+		return time.Duration(number).String()
+	}
+	return strconv.Quote(value)
 }
 
 func (d *differ) objects(depth int, objects []*api.ObjectDiff) {
@@ -109,10 +130,26 @@ func (d *differ) objects(depth int, objects []*api.ObjectDiff) {
 		if object.Type == "None" {
 			continue
 		}
+		if text, ok := constraint(object); ok {
+			d.line(depth, marks[object.Type], "%s", text)
+			continue
+		}
 		d.line(depth, marks[object.Type], "%s", object.Name)
 		d.fields(depth+1, object.Fields)
 		d.objects(depth+1, object.Objects)
 	}
+}
+
+// constraint is one on one line, when it came or went as a whole.
+func constraint(object *api.ObjectDiff) (text string, ok bool) {
+	if object.Name != "Constraint" || object.Type == "Edited" {
+		return "", false
+	}
+	values := make(map[string]string)
+	for _, field := range object.Fields {
+		values[field.Name] = field.New + field.Old // One of them is empty.
+	}
+	return strings.Join(strings.Fields("Constraint: "+values["LTarget"]+" "+values["Operand"]+" "+values["RTarget"]), " "), true
 }
 
 func annotations(list []string) string {

@@ -18,6 +18,16 @@ func TestDiffShowsWhatChangesAndNothingElse(t *testing.T) {
 			{
 				Type: "Edited", Name: "proxy",
 				Fields: []*api.FieldDiff{{Type: "Edited", Name: "Count", Old: "3", New: "5", Annotations: []string{"forces create"}}},
+				Objects: []*api.ObjectDiff{
+					{Type: "Added", Name: "Constraint", Fields: []*api.FieldDiff{
+						{Type: "Added", Name: "LTarget", New: "${attr.x}"}, {Type: "Added", Name: "Operand", New: ">="},
+						{Type: "Added", Name: "RTarget", New: "50"},
+					}},
+					{Type: "Edited", Name: "Update", Fields: []*api.FieldDiff{
+						{Type: "Edited", Name: "HealthyDeadline", Old: "300000000000", New: "60000000000"},
+						{Type: "Added", Name: "Canary", New: "0"},
+					}},
+				},
 				Tasks: []*api.TaskDiff{{
 					Type: "Edited", Name: "proxy", Annotations: []string{"forces create/destroy update"},
 					Objects: []*api.ObjectDiff{
@@ -33,6 +43,9 @@ func TestDiffShowsWhatChangesAndNothingElse(t *testing.T) {
 	want := `~ job "proxies"
   ~ group "proxy"
     ~ Count: "3" => "5" (forces create)
+    + Constraint: ${attr.x} >= 50
+    ~ Update
+      ~ HealthyDeadline: 5m0s => 1m0s
     ~ task "proxy" (forces create/destroy update)
       ~ Config
         + zone: "b"

@@ -98,6 +98,48 @@ variable "max_parallel" {
   description = "How many proxies an update replaces at once."
 }
 
+variable "canary" {
+  type        = number
+  default     = 0
+  description = "How many new proxies an update must prove beside the old ones before it replaces any."
+}
+
+variable "auto_revert" {
+  type        = bool
+  default     = true
+  description = "An update whose proxies never work goes back to the version before."
+}
+
+variable "healthy_deadline" {
+  type        = string
+  default     = "5m"
+  description = "How long a new proxy of a deployment may take until it works."
+}
+
+variable "progress_deadline" {
+  type        = string
+  default     = "10m"
+  description = "How long a deployment may go without another working proxy before it has failed."
+}
+
+variable "constraints" {
+  type        = list(object({ attribute = string, operator = string, value = string }))
+  default     = []
+  description = "What a node must have: [{attribute=\"driver.egress.local.local.memory_available_mib\", operator=\">=\", value=\"1000\"}]."
+}
+
+variable "distinct_hosts" {
+  type        = bool
+  default     = false
+  description = "No two proxies on one node."
+}
+
+variable "spread" {
+  type        = string
+  default     = ""
+  description = "A node attribute over whose values the proxies are spread: \"driver.egress.hv.a.hostname\", \"unique.hostname\"."
+}
+
 variable "cpu" {
   type        = number
   default     = 50
@@ -115,6 +157,33 @@ job "proxies" {
   name        = var.name
   datacenters = var.datacenters
 
+  # A node whose provider can't launch anything gets no new proxies, and those
+  # that run there stay.
+  constraint {
+    attribute = "$${attr.driver.egress.${var.provider}.ready}"
+    value     = "true"
+  }
+  dynamic "constraint" {
+    for_each = var.constraints
+    content {
+      attribute = "$${attr.${constraint.value.attribute}}"
+      operator  = constraint.value.operator
+      value     = constraint.value.value
+    }
+  }
+  dynamic "constraint" {
+    for_each = [for wanted in [var.distinct_hosts] : wanted if wanted]
+    content {
+      distinct_hosts = true
+    }
+  }
+  dynamic "spread" {
+    for_each = [for attribute in [var.spread] : attribute if attribute != ""]
+    content {
+      attribute = "$${attr.${spread.value}}"
+    }
+  }
+
   group "proxy" {
     count = var.count
 
@@ -126,8 +195,11 @@ job "proxies" {
       max_parallel      = var.max_parallel
       health_check      = "task_states"
       min_healthy_time  = "0s"
-      healthy_deadline  = "5m"
-      progress_deadline = "10m"
+      healthy_deadline  = var.healthy_deadline
+      progress_deadline = var.progress_deadline
+      canary            = var.canary
+      auto_promote      = var.canary > 0
+      auto_revert       = var.auto_revert
     }
 
     # A proxy that dies is started again at once; one that never works is moved
