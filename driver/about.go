@@ -45,10 +45,11 @@ var configSpec = hclspec.NewObject(map[string]*hclspec.Spec{
 	"credentials_file": text("credentials_file"),
 	"consul": block("consul", texts("enabled", "address", "token", "token_file", "ca_file", "service",
 		"deregister_after")),
-	"metrics":  block("metrics", texts("address")),
-	"nomad":    block("nomad", texts("address", "token")),
-	"probe":    block("probe", probeSpec("")),
-	"provider": hclspec.NewBlockMap("provider", []string{"name"}, hclspec.NewObject(providerSpec(providerKeys))),
+	"metrics":     block("metrics", texts("address")),
+	"fingerprint": block("fingerprint", texts("interval", "timeout")),
+	"nomad":       block("nomad", texts("address", "token")),
+	"probe":       block("probe", probeSpec("")),
+	"provider":    hclspec.NewBlockMap("provider", []string{"name"}, hclspec.NewObject(providerSpec(providerKeys))),
 })
 
 // taskConfigSpec is the schema of a task's `config { … }`.

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/plugins/base"
 
+	"github.com/egress-proxies/egress/fingerprint"
 	"github.com/egress-proxies/egress/provider"
 )
 
@@ -34,6 +35,8 @@ type Config struct {
 	Consul ConsulConfig
 	// Nomad is asked which allocations live, for garbage collection.
 	Nomad NomadConfig
+	// Fingerprint says how the providers are checked.
+	Fingerprint FingerprintConfig
 	// MetricsAddress is where the plugin serves its metrics, host:port. Empty
 	// serves none.
 	MetricsAddress string
@@ -70,6 +73,15 @@ type NomadConfig struct {
 	Token string
 }
 
+// FingerprintConfig is the fingerprint block.
+type FingerprintConfig struct {
+	// Interval is from the start of one round of checks to the next, 30s by
+	// default.
+	Interval time.Duration
+	// Timeout bounds one check, 20s by default.
+	Timeout time.Duration
+}
+
 // ProbeConfig says how a proxy is proven.
 type ProbeConfig struct {
 	// Enabled is true unless a task switches its probe off.
@@ -98,6 +110,7 @@ type rawConfig struct {
 	Consul          *rawConsul                `codec:"consul"`
 	Nomad           *rawNomad                 `codec:"nomad"`
 	Metrics         *rawMetrics               `codec:"metrics"`
+	Fingerprint     *rawFingerprint           `codec:"fingerprint"`
 	Probe           *rawProbe                 `codec:"probe"`
 	Provider        map[string]map[string]any `codec:"provider"`
 }
@@ -115,6 +128,11 @@ type rawConsul struct {
 type rawNomad struct {
 	Address *string `codec:"address"`
 	Token   *string `codec:"token"`
+}
+
+type rawFingerprint struct {
+	Interval *string `codec:"interval"`
+	Timeout  *string `codec:"timeout"`
 }
 
 type rawMetrics struct {
@@ -139,6 +157,8 @@ const (
 	minStartTimeout     = time.Second
 	minDeregisterAfter  = time.Minute // Consul rounds anything shorter up to it
 	maxThreshold        = 100
+	// minCheck keeps a typo from checking a hypervisor without a pause.
+	minCheck = 100 * time.Millisecond
 )
 
 var defaultProbe = ProbeConfig{
@@ -174,6 +194,10 @@ func newConfig(raw rawConfig) (Config, error) {
 		Probe:           newProbeConfig(raw.Probe, defaultProbe, p.in("probe")),
 		Providers:       newProviderConfigs(raw.Provider, p),
 	}
+	if raw.Fingerprint == nil {
+		raw.Fingerprint = new(rawFingerprint)
+	}
+	config.Fingerprint = newFingerprintConfig(*raw.Fingerprint, p.in("fingerprint"))
 	if raw.Metrics != nil {
 		config.MetricsAddress = p.text(raw.Metrics.Address, "")
 		if _, _, err := net.SplitHostPort(config.MetricsAddress); err != nil {
@@ -202,6 +226,13 @@ func newConsulConfig(raw rawConsul, p *problems) ConsulConfig {
 		p.add("token_file", config.TokenFile, "token is set too: want one of them")
 	}
 	return config
+}
+
+func newFingerprintConfig(raw rawFingerprint, p *problems) FingerprintConfig {
+	return FingerprintConfig{
+		Interval: p.duration("interval", raw.Interval, fingerprint.DefaultInterval, minCheck),
+		Timeout:  p.duration("timeout", raw.Timeout, fingerprint.DefaultTimeout, minCheck),
+	}
 }
 
 func newProbeConfig(raw *rawProbe, or ProbeConfig, p *problems) ProbeConfig {

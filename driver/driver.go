@@ -81,7 +81,7 @@ type timing struct {
 	logRetry, saveOffset     time.Duration
 	reconcile                time.Duration // how long recovered tasks have to claim their registrations
 	collect, collectMax      time.Duration // retries of deletes that failed
-	check, firstCheck        time.Duration // health of the providers; what the first fingerprint waits for it
+	firstCheck               time.Duration // what the first fingerprint waits for the health of the providers
 }
 
 var defaultTiming = timing{
@@ -94,7 +94,7 @@ var defaultTiming = timing{
 	logRetry:   time.Second, saveOffset: time.Second,
 	reconcile: 30 * time.Second,
 	collect:   15 * time.Second, collectMax: 10 * time.Minute,
-	check: fingerprint.DefaultInterval, firstCheck: fingerprint.DefaultFirstWait,
+	firstCheck: fingerprint.DefaultFirstWait,
 }
 
 var _ drivers.DriverPlugin = (*Driver)(nil)

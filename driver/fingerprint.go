@@ -78,7 +78,8 @@ func (d *Driver) watchHealth(s *settings) {
 		sources = append(sources, fingerprint.Source{Name: place.name, Type: place.kind, Provider: place.Provider})
 	}
 	monitor := fingerprint.New(sources, fingerprint.Options{
-		Interval: d.timing.check, FirstWait: d.timing.firstCheck, Logger: d.logger.Named("health"),
+		Interval: s.config.Fingerprint.Interval, Timeout: s.config.Fingerprint.Timeout,
+		FirstWait: d.timing.firstCheck, Logger: d.logger.Named("health"),
 	})
 	d.monitor = monitor
 	d.wg.Go(func() { monitor.Run(d.ctx) })

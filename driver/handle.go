@@ -46,6 +46,9 @@ type handle struct {
 	logsDone chan struct{}
 	offsets  offsets
 
+	// registered is what stands in Consul; first start's, then publish's.
+	registered provider.Endpoint
+
 	mu          sync.Mutex // guards what follows
 	instance    provider.Instance
 	changed     chan struct{} // closed and replaced when instance changes

@@ -63,8 +63,13 @@ func (h *handle) publish(initial probe.Verdict) {
 	}
 }
 
-// register publishes the endpoint.
+// register publishes the endpoint, unless it is published already.
 func (h *handle) register(address string, port int, verdict probe.Verdict) {
+	if here := (provider.Endpoint{Host: address, Port: port}); here != h.registered {
+		h.registered = here
+	} else {
+		return
+	}
 	if !h.task.Service.Enabled {
 		return
 	}

@@ -94,6 +94,8 @@ func (d *Driver) start(ctx context.Context, s *settings, slot slot, cfg *drivers
 	verdict, err := l.run(ctx)
 	if err == nil {
 		h := l.handle
+		instance, _ := h.snapshot()
+		h.register(instance.Address, h.state().Port, verdict)
 		h.wg.Go(func() { h.publish(verdict) })
 		return h, nil
 	}
