@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/hashicorp/hcl/v2"
@@ -81,6 +82,19 @@ func TestVariablesFile(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSeveralJobsAreRenderedAtOnce is for the race detector.
+func TestSeveralJobsAreRenderedAtOnce(t *testing.T) {
+	var rendering sync.WaitGroup
+	for range 4 {
+		rendering.Go(func() {
+			if _, err := variablesFile(twoVariables, map[string]string{"name": "n"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	rendering.Wait()
 }
 
 func TestDeclaredTellsWhatAPersonNeeds(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
@@ -98,7 +99,7 @@ func literal(variable Variable, value string) (string, error) {
 		return "", fmt.Errorf("variable %q: value %q: want UTF-8", variable.Name, value)
 	}
 	if variable.Type == "string" {
-		return string(hclwrite.TokensForValue(cty.StringVal(value)).Bytes()), nil
+		return quote(value), nil
 	}
 	// Parsed as it will stand in the file: an expression alone may span lines
 	// that don't belong to it there.
@@ -114,6 +115,17 @@ func literal(variable Variable, value string) (string, error) {
 		return "", fmt.Errorf("variable %q: value %q: want HCL for one %s", variable.Name, value, variable.Type)
 	}
 	return value, nil
+}
+
+// writing guards hclwrite, which formats through a variable of its package
+// (formatSpaces, as of hcl v2.9).
+var writing sync.Mutex
+
+// quote is a string as HCL.
+func quote(value string) string {
+	writing.Lock()
+	defer writing.Unlock()
+	return string(hclwrite.TokensForValue(cty.StringVal(value)).Bytes())
 }
 
 func names(declared []Variable) string {
