@@ -116,7 +116,6 @@ func TestProxyOfSomebodyElseIsLeasedLikeOwn(t *testing.T) {
 		}
 		return nil
 	})
-	if running := f.running(f.name); len(running) != 1 {
-		t.Errorf("%d allocations run, want the one: an external endpoint has its ups and downs", len(running))
-	}
+	// An external endpoint has its ups and downs.
+	f.running(f.name, 1)
 }

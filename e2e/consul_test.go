@@ -19,12 +19,7 @@ func TestConsulDownAndBack(t *testing.T) {
 	}
 	// The proxies go on, and new ones start: they are registered later.
 	f.fleet(map[string]string{"count": "3"})
-	f.until("three allocations run without Consul", func(context.Context) error {
-		if n := len(f.running(f.name)); n != 3 {
-			return errNotYet(n, nil)
-		}
-		return nil
-	})
+	f.running(f.name, 3)
 	if err := f.Consul.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +48,7 @@ func TestStopWhileConsulIsDown(t *testing.T) {
 	f := own(t, cluster.Config{})
 	f.fleet(map[string]string{"count": "1"})
 	f.passing(1)
-	alloc := f.running(f.name)[0].ID
+	alloc := f.running(f.name, 1)[0].ID
 	if err := f.Consul.Kill(); err != nil {
 		t.Fatal(err)
 	}

@@ -177,15 +177,23 @@ func (f *fixture) allocs(id string) []*nomad.AllocationListStub {
 	return allocs
 }
 
-// running are the allocations of a job that run and shall run.
-func (f *fixture) running(id string) []*nomad.AllocationListStub {
+// running waits until exactly n allocations of a job run and shall run, and
+// gives them: the server hears of it a moment after Consul does.
+func (f *fixture) running(id string, n int) []*nomad.AllocationListStub {
 	f.t.Helper()
 	var running []*nomad.AllocationListStub
-	for _, alloc := range f.allocs(id) {
-		if alloc.ClientStatus == nomad.AllocClientStatusRunning && alloc.DesiredStatus == nomad.AllocDesiredStatusRun {
-			running = append(running, alloc)
+	f.until(fmt.Sprintf("%d allocations of %s run", n, id), func(context.Context) error {
+		running = nil
+		for _, alloc := range f.allocs(id) {
+			if alloc.ClientStatus == nomad.AllocClientStatusRunning && alloc.DesiredStatus == nomad.AllocDesiredStatusRun {
+				running = append(running, alloc)
+			}
 		}
-	}
+		if len(running) != n {
+			return errNotYet(len(running), nil)
+		}
+		return nil
+	})
 	return running
 }
 

@@ -99,9 +99,10 @@ func TestAllocLogsShowTheProxysOutput(t *testing.T) {
 	for range 3 {
 		f.works(proxyURL(entry))
 	}
+	alloc := f.running(f.name, 1)[0].ID
 	host := strings.TrimPrefix(f.Origin.HTTPS, "https://")
 	f.until("the logs show the requests", func(ctx context.Context) error {
-		text, err := f.logs(ctx, f.running(f.name)[0].ID)
+		text, err := f.logs(ctx, alloc)
 		if err != nil {
 			return err
 		}

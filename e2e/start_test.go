@@ -59,7 +59,7 @@ func TestStartIsRegisteredWithEverythingCrawlersSelectBy(t *testing.T) {
 		"max_leases": "7",
 	})
 	entry := f.passing(1)[0]
-	alloc := f.running(f.name)[0]
+	alloc := f.running(f.name, 1)[0]
 	if want := "egress-" + f.instance(alloc.ID); entry.Service.ID != want {
 		t.Errorf("service id = %q, want %q", entry.Service.ID, want)
 	}
@@ -132,7 +132,7 @@ func TestUpdateReplacesTheInstance(t *testing.T) {
 	f := shared(t)
 	f.fleet(map[string]string{"count": "1", "attributes": `{ country = "DE" }`})
 	old := f.passing(1)[0]
-	oldAlloc := f.running(f.name)[0].ID
+	oldAlloc := f.running(f.name, 1)[0].ID
 	f.fleet(map[string]string{"count": "1", "attributes": `{ country = "FR" }`})
 	f.until("the new instance alone is there", func(ctx context.Context) error {
 		entries, err := f.Consul.Services(ctx, f.name)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	consul "github.com/hashicorp/consul/api"
+	nomad "github.com/hashicorp/nomad/api"
 
 	"github.com/egress-proxies/egress/e2e/cluster"
 	"github.com/egress-proxies/egress/e2e/guard"
@@ -184,15 +185,19 @@ func (d *demo) crash(ctx context.Context) error {
 	}
 	if err := d.until(ctx, "Nomad has replaced the proxy", func(ctx context.Context) error {
 		entries, err := d.Consul.Passing(ctx, "egress-proxy")
-		if err == nil && len(entries) != fleetSize {
-			err = fmt.Errorf("%d proxies pass, want %d", len(entries), fleetSize)
+		if err != nil || len(entries) != fleetSize {
+			return fmt.Errorf("%d proxies pass, want %d: %w", len(entries), fleetSize, err)
+		}
+		alloc, _, err := d.Nomad.Client.Allocations().Info(service.Meta["alloc"], (&nomad.QueryOptions{}).WithContext(ctx))
+		if err == nil && alloc.ClientStatus != nomad.AllocClientStatusRunning {
+			err = fmt.Errorf("its allocation is %s", alloc.ClientStatus)
 		}
 		return err
 	}); err != nil {
 		return err
 	}
 	say(fmt.Sprintf("Nomad has started it again, and the lease service has it back: %.1f s in all.", time.Since(died).Seconds()))
-	if err := d.show(ctx, "nomad", "alloc", "status", "-short", service.Meta["alloc"]); err != nil {
+	if err := d.show(ctx, "nomad", "alloc", "status", service.Meta["alloc"]); err != nil {
 		return err
 	}
 	return d.show(ctx, "egress", "proxies", "--address", d.lease)
