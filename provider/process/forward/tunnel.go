@@ -68,9 +68,8 @@ func (t *tunnel) oneWay(dst, src *net.TCPConn, count *atomic.Int64) {
 }
 
 // watchIdle closes the tunnel when nothing moved in either direction for so
-// long. Its timer looks once per limit rather than being set again by every
-// portion, so the end can come up to one limit late at most when idle begins
-// right after a look; it is then set for the rest.
+// long. Its timer is not set again by every portion: when it fires, it is set
+// for what is left since the last one.
 func (t *tunnel) watchIdle(idle time.Duration) (stop func()) {
 	if idle <= 0 {
 		return func() {}
