@@ -70,7 +70,8 @@ func TestConfigDefaults(t *testing.T) {
 	}
 	want := Config{
 		Cluster: "default", StateDir: "/var/lib/egress", StartTimeout: 5 * time.Minute,
-		Consul: ConsulConfig{Enabled: true, Service: "egress-proxy", DeregisterAfter: 10 * time.Minute},
+		Fingerprint: FingerprintConfig{Interval: 30 * time.Second, Timeout: 20 * time.Second},
+		Consul:      ConsulConfig{Enabled: true, Service: "egress-proxy", DeregisterAfter: 10 * time.Minute},
 		Probe: ProbeConfig{
 			Enabled: true, Interval: 10 * time.Second, Timeout: 5 * time.Second, Successes: 1, Failures: 3,
 		},

@@ -26,6 +26,7 @@ import (
 const testConfig = `
   state_dir = "%STATE%"
   probe { urls = ["http://target.test/"] }
+  fingerprint { interval = "100ms" }
   provider "fake" { type = "fake" }
 `
 
@@ -33,7 +34,7 @@ const testConfig = `
 // told what to say. A second harness over the same parts is a restarted plugin.
 type harness struct {
 	*Driver
-	t      *testing.T
+	t      testing.TB
 	parts  *parts
 	config string
 }
@@ -46,7 +47,7 @@ type parts struct {
 	state    string
 }
 
-func newParts(t *testing.T) *parts {
+func newParts(t testing.TB) *parts {
 	return &parts{
 		provider: fake.New(fake.Options{}),
 		consul:   &fakeConsul{entries: make(map[string]registration)},
@@ -55,10 +56,10 @@ func newParts(t *testing.T) *parts {
 	}
 }
 
-func newHarness(t *testing.T) *harness { return startHarness(t, newParts(t), testConfig) }
+func newHarness(t testing.TB) *harness { return startHarness(t, newParts(t), testConfig) }
 
 // startHarness makes a plugin and configures it the way an agent does.
-func startHarness(t *testing.T, parts *parts, config string) *harness {
+func startHarness(t testing.TB, parts *parts, config string) *harness {
 	t.Helper()
 	d := New(Options{
 		Version:   "1.2.3",
@@ -86,10 +87,10 @@ var testTiming = timing{
 	get: 5 * time.Second, deregister: time.Second, cleanup: 5 * time.Second, destroy: 5 * time.Second,
 	drainLogs: time.Second, logRetry: time.Millisecond, saveOffset: 0, reconcile: time.Hour,
 	collect: time.Millisecond, collectMax: 5 * time.Millisecond,
-	check: 5 * time.Millisecond, firstCheck: time.Second,
+	firstCheck: time.Second,
 }
 
-type testWriter struct{ t *testing.T }
+type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {
 	w.t.Log(strings.TrimSpace(string(p)))
@@ -122,7 +123,11 @@ func packConfig(text string) ([]byte, error) {
 // task makes the TaskConfig of an invocation, as Nomad would.
 func (h *harness) task(invocation string, config map[string]any) *drivers.TaskConfig {
 	h.t.Helper()
-	const alloc = "0c4f7bd8-2a4b-4f1e-9c55-0d7a5f3e1b11"
+	return h.taskOf("0c4f7bd8-2a4b-4f1e-9c55-0d7a5f3e1b11", invocation, config)
+}
+
+func (h *harness) taskOf(alloc, invocation string, config map[string]any) *drivers.TaskConfig {
+	h.t.Helper()
 	cfg := &drivers.TaskConfig{
 		ID: alloc + "/proxy/" + invocation, AllocID: alloc, Name: "proxy",
 		JobID: "fleet", JobName: "fleet", TaskGroupName: "group", Namespace: "default", NodeID: "node-1",

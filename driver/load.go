@@ -17,7 +17,7 @@ import (
 
 // LoadConfig reads the plugin's configuration from where the Nomad agent has
 // it: files, or directories with *.hcl and *.json, of which one has a plugin
-// "egress" block. It is for the commands, which stand beside the agent.
+// "egress" block, or is the content of that block's config. It is for the commands, which stand beside the agent.
 func LoadConfig(paths ...string) (Config, error) {
 	files, err := configFiles(paths)
 	if err != nil {
@@ -90,7 +90,26 @@ func parseAgentConfig(text string) (config Config, found bool, err error) {
 		config, err := decodeConfig(packed)
 		return config, true, err
 	}
-	return Config{}, false, nil
+	return parseBare(text)
+}
+
+// parseBare decodes a file with only what stands in config { … }, by which a
+// provider is tried before any agent knows of it. No key of an agent's own is
+// named provider.
+func parseBare(text string) (config Config, found bool, err error) {
+	var body map[string]any
+	if err := hcl.Decode(&body, text); err != nil {
+		return Config{}, false, err
+	}
+	if body["provider"] == nil {
+		return Config{}, false, nil
+	}
+	packed, err := pack(body, configSpec)
+	if err != nil {
+		return Config{}, true, err
+	}
+	config, err = decodeConfig(packed)
+	return config, true, err
 }
 
 // pack encodes a value by a schema, as the agent does for SetConfig.

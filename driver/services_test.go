@@ -1,0 +1,359 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/plugins/drivers"
+	"github.com/hashicorp/nomad/plugins/drivers/testutils"
+
+	"github.com/egress-proxies/egress/driver/probe"
+	"github.com/egress-proxies/egress/provider"
+	"github.com/egress-proxies/egress/provider/fake"
+)
+
+// bare is a provider with nothing but the contract's four methods.
+type bare struct{ provider.Provider }
+
+func TestExecProbe(t *testing.T) {
+	h := newHarness(t)
+	cfg := h.task("1", nil)
+	h.start(cfg)
+	result, err := h.ExecTask(cfg.ID, []string{"probe"}, time.Second)
+	if err != nil || result.ExitResult.ExitCode != 0 || !strings.Contains(string(result.Stdout), "proxy works (1ms), exit address 198.51.100.7") {
+		t.Errorf("a proxy that works: %+v %q, %v", result.ExitResult, result.Stdout, err)
+	}
+	h.parts.probe.say(refuses(probe.StageAuth, "the proxy answered 407"))
+	result, err = h.ExecTask(cfg.ID, []string{"probe"}, time.Second)
+	if err != nil || result.ExitResult.ExitCode != 1 || !strings.Contains(string(result.Stdout), "auth: the proxy answered 407") {
+		t.Errorf("a proxy that refuses: %+v %q, %v", result.ExitResult, result.Stdout, err)
+	}
+}
+
+func TestExecRunsInTheInstance(t *testing.T) {
+	h := newHarness(t)
+	cfg := h.task("1", nil)
+	h.start(cfg)
+	result, err := h.ExecTask(cfg.ID, []string{"uname", "-a"}, time.Second)
+	if err != nil || string(result.Stdout) != "[uname -a]\n" {
+		t.Errorf("%q, %v", result.Stdout, err)
+	}
+	if result, err := h.ExecTask(cfg.ID, []string{"exit", "7"}, time.Second); err != nil || result.ExitResult.ExitCode != 7 {
+		t.Errorf("%+v, %v, want exit code 7", result, err)
+	}
+	if _, err := h.ExecTask(cfg.ID, nil, time.Second); err == nil {
+		t.Error("no command was run without an error")
+	}
+	if _, err := h.ExecTask("alloc/never/seen", []string{"probe"}, time.Second); !errors.Is(err, drivers.ErrTaskNotFound) {
+		t.Errorf("unknown task: %v", err)
+	}
+}
+
+func TestExecIsBounded(t *testing.T) {
+	h := newHarness(t)
+	cfg := h.task("1", nil)
+	h.start(cfg)
+	_, release := h.parts.provider.Hold(fake.StepExec)
+	defer release()
+	if _, err := h.ExecTask(cfg.ID, []string{"sleep"}, 10*time.Millisecond); err == nil {
+		t.Error("no error although the command hangs")
+	}
+}
+
+func TestMissingAbilitiesAreTold(t *testing.T) {
+	h := newHarness(t)
+	cfg := h.task("1", nil)
+	h.start(cfg)
+	task := h.store.task(cfg.ID)
+	task.place = &place{Provider: bare{h.parts.provider}, name: "bought", kind: "external"}
+	if _, err := h.ExecTask(cfg.ID, []string{"ls"}, time.Second); err == nil ||
+		!strings.Contains(err.Error(), `command "ls": provider "bought" (type external) runs no commands in its instances: want "probe"`) {
+		t.Errorf("exec: %v", err)
+	}
+	if err := h.SignalTask(cfg.ID, "SIGHUP"); err == nil ||
+		!strings.Contains(err.Error(), `signal "SIGHUP": provider "bought" (type external) sends no signals`) {
+		t.Errorf("signal: %v", err)
+	}
+	ch, err := h.TaskStats(t.Context(), cfg.ID, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if usage := <-ch; usage.ResourceUsage.CpuStats == nil || usage.ResourceUsage.MemoryStats == nil {
+		t.Errorf("usage %+v, want CPU and memory never nil", usage.ResourceUsage)
+	}
+	if err := h.StopTask(cfg.ID, time.Hour, ""); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if result := h.waited(cfg.ID); !result.Successful() {
+		t.Errorf("result %+v: a provider without an orderly stop is no failure of the task", result)
+	}
+}
+
+func TestSignal(t *testing.T) {
+	h := newHarness(t)
+	cfg := h.task("1", nil)
+	h.start(cfg)
+	if err := h.SignalTask(cfg.ID, "SIGHUP"); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.parts.provider.World().Signals(h.parts.names()[0]); len(got) != 1 || got[0] != "SIGHUP" {
+		t.Errorf("signals %q", got)
+	}
+}
+
+// The stream's real other end: what an agent does for `nomad alloc exec`.
+func TestExecStreaming(t *testing.T) {
+	h := newHarness(t)
+	nomad := testutils.NewDriverHarness(t, h.Driver)
+	cfg := h.task("1", nil)
+	defer nomad.MkAllocDir(cfg, false)()
+	h.start(cfg)
+	raw, ok := nomad.DriverPlugin.(drivers.ExecTaskStreamingRawDriver)
+	if !ok {
+		t.Fatal("the client can't stream")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	stream := &execStream{ctx: ctx, input: []byte("input that the command never reads")}
+	if err := raw.ExecTaskStreamingRaw(ctx, cfg.ID, []string{"exit", "3"}, true, stream); err != nil {
+		t.Fatalf("exec: %v", err)
+	}
+	if stream.exit == nil || stream.exit.ExitCode != 3 {
+		t.Errorf("exit %v, want code 3", stream.exit)
+	}
+	stream = &execStream{ctx: ctx}
+	if err := raw.ExecTaskStreamingRaw(ctx, cfg.ID, []string{"probe"}, false, stream); err != nil {
+		t.Fatalf("probe: %v", err)
+	}
+	if !strings.Contains(stream.stdout.String(), "proxy works") {
+		t.Errorf("stdout %q", stream.stdout.String())
+	}
+}
+
+func TestStatsAreRates(t *testing.T) {
+	h := newHarness(t)
+	cfg := h.task("1", nil)
+	h.start(cfg)
+	m := meter{h: h.store.task(cfg.ID)}
+	first := m.read(t.Context())
+	if first.ResourceUsage.CpuStats.Percent != 0 || first.ResourceUsage.MemoryStats.RSS != 64<<20 {
+		t.Errorf("first reading %+v %+v", first.ResourceUsage.CpuStats, first.ResourceUsage.MemoryStats)
+	}
+	m.before.At = m.before.At.Add(-10 * time.Second)
+	m.before.CPUTime -= time.Second
+	second := m.read(t.Context()).ResourceUsage.CpuStats
+	if second.Percent < 9.5 || second.Percent > 10.5 {
+		t.Errorf("%v%% of a core, want 10%%: one second of work in ten", second.Percent)
+	}
+	h.parts.provider.Fail(fake.StepStats, 1, errors.New("no figures"))
+	if broken := m.read(t.Context()).ResourceUsage; broken.CpuStats == nil || broken.MemoryStats == nil || len(broken.CpuStats.Measured) != 0 {
+		t.Errorf("reading that failed: %+v", broken)
+	}
+}
+
+func TestStatsEndWithTheTask(t *testing.T) {
+	h := newHarness(t)
+	cfg := h.task("1", nil)
+	h.start(cfg)
+	ch, err := h.TaskStats(t.Context(), cfg.ID, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ch
+	if err := h.DestroyTask(cfg.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, open := <-ch; open {
+		t.Error("figures of a task that is gone")
+	}
+}
+
+func TestCPUInfo(t *testing.T) {
+	if got := cpuInfoMHz([]byte("processor\t: 0\ncpu MHz\t\t: 2445.406\ncache size\t: 512 KB\n")); got != 2445.406 {
+		t.Errorf("%v MHz", got)
+	}
+	if got := cpuInfoMHz([]byte("nothing")); got != 0 {
+		t.Errorf("%v MHz of nothing", got)
+	}
+}
+
+func TestFingerprintIsImmediateAndTellsChangesOnly(t *testing.T) {
+	h := newHarness(t)
+	ch, err := h.Fingerprint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := <-ch
+	if first.Health != drivers.HealthStateHealthy {
+		t.Errorf("health %v: %s", first.Health, first.HealthDescription)
+	}
+	for name, want := range map[string]string{
+		"driver.egress": "1.2.3", "driver.egress.fake.type": "fake", "driver.egress.fake.ready": "true",
+	} {
+		if got := first.Attributes[name].GoString(); got != want {
+			t.Errorf("attribute %s is %q, want %q", name, got, want)
+		}
+	}
+	select {
+	case again := <-ch:
+		t.Errorf("told again without a change: %+v", again)
+	case <-time.After(300 * time.Millisecond): // three rounds of checks
+	}
+	h.parts.provider.Fail("check/fake", -1, errors.New("no route to host"))
+	for changed := range ch {
+		if changed.Health == drivers.HealthStateUnhealthy && changed.Attributes["driver.egress.fake.ready"].GoString() == "false" {
+			break
+		}
+	}
+}
+
+func TestFingerprintWithoutProviders(t *testing.T) {
+	h := startHarness(t, newParts(t), `state_dir = "%STATE%"`)
+	ch, err := h.Fingerprint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := <-ch; found.Health != drivers.HealthStateUndetected || len(found.Attributes) != 0 {
+		t.Errorf("fingerprint %+v, want undetected", found)
+	}
+	if _, _, err := h.StartTask(h.task("1", nil)); err == nil {
+		t.Error("a task was started without a provider")
+	}
+}
+
+func TestTransitionsAreTold(t *testing.T) {
+	h := newHarness(t)
+	events, err := h.TaskEvents(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.start(h.task("1", nil))
+	h.parts.probe.say(refuses(probe.StageTLS, "another certificate"))
+	for event := range events {
+		if strings.Contains(event.Message, "tls: another certificate") {
+			break
+		}
+	}
+	entry, _ := h.parts.consul.get(h.parts.names()[0])
+	if entry.verdict.OK || entry.verdict.Stage != probe.StageTLS {
+		t.Errorf("Consul has %+v, want critical at tls", entry.verdict)
+	}
+}
+
+func TestEventsNeverHoldUpATask(t *testing.T) {
+	e := new(events)
+	ctx, cancel := context.WithCancel(t.Context())
+	ch := e.listen(ctx)
+	for range 10 * eventBuffer {
+		e.emit(&drivers.TaskConfig{}, "nobody reads this")
+	}
+	cancel()
+	eventually(t, "the channel is closed, so that the RPC ends", func() bool {
+		select {
+		case _, open := <-ch:
+			return !open
+		default:
+			return false
+		}
+	})
+	e.emit(&drivers.TaskConfig{}, "after the end")
+}
+
+func TestLogsGoOnWhereTheyWere(t *testing.T) {
+	parts := newParts(t)
+	fifo := filepath.Join(t.TempDir(), "stdout.fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := startHarness(t, parts, testConfig)
+	cfg := h.task("1", nil)
+	cfg.StdoutPath = fifo
+	handle, _ := h.start(cfg)
+	name := parts.names()[0]
+
+	// No log collector yet: nothing is lost, nothing blocks.
+	parts.provider.World().Print(name, "one\n")
+	reader := openFIFO(t, fifo)
+	readLine(t, reader, "one\n")
+	// The collector dies and comes back.
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	reader = openFIFO(t, fifo)
+	parts.provider.World().Print(name, "two\n")
+	readLine(t, reader, "two\n")
+	crash(t, h)
+	parts.provider.World().Print(name, "three\n")
+
+	next := startHarness(t, parts, testConfig)
+	if err := next.RecoverTask(handle); err != nil {
+		t.Fatal(err)
+	}
+	readLine(t, reader, "three\n")
+	parts.provider.World().Print(name, "last words\n")
+	parts.provider.World().End(name, provider.Exit{}, "")
+	readLine(t, reader, "last words\n")
+	next.waited(cfg.ID)
+	if err := next.DestroyTask(cfg.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(reader); err != nil || len(rest) != 0 {
+		t.Errorf("repeated %q, %v", rest, err)
+	}
+}
+
+// A log collector that hangs must hold up neither the end nor the plugin.
+func TestLogsThatNobodyReadsHoldUpNothing(t *testing.T) {
+	h := newHarness(t)
+	h.timing.drainLogs = 10 * time.Millisecond
+	fifo := filepath.Join(t.TempDir(), "stdout.fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hung := openFIFO(t, fifo)
+	defer hung.Close()
+	cfg := h.task("1", nil)
+	cfg.StdoutPath = fifo
+	h.start(cfg)
+	h.parts.provider.World().Print(h.parts.names()[0], string(bytes.Repeat([]byte("x"), 1<<20)))
+	if err := h.StopTask(cfg.ID, time.Minute, ""); err != nil {
+		t.Error(err)
+	}
+	h.waited(cfg.ID)
+	if err := h.DestroyTask(cfg.ID, false); err != nil {
+		t.Error(err)
+	}
+}
+
+func openFIFO(t *testing.T, path string) *os.File {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return file
+}
+
+func readLine(t *testing.T, reader io.Reader, want string) {
+	t.Helper()
+	var got []byte
+	buffer := make([]byte, 256)
+	eventually(t, "the log has "+want, func() bool {
+		// Without a writer a FIFO is at its end until one comes.
+		n, _ := reader.Read(buffer)
+		got = append(got, buffer[:n]...)
+		return len(got) >= len(want)
+	})
+	if string(got) != want {
+		t.Fatalf("log %q, want %q", got, want)
+	}
+}
