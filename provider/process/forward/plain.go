@@ -20,12 +20,13 @@ import (
 // (it takes X-Forwarded headers away and tunnels upgrades), and whose import
 // path alone delays the early start of the proxy (see provider/process/early).
 type plain struct {
+	idle      time.Duration
 	transport *http.Transport
 	buffers   sync.Pool
 }
 
 func newPlain(c Config, dial *dialer) *plain {
-	return &plain{transport: &http.Transport{
+	return &plain{idle: c.IdleTimeout, transport: &http.Transport{
 		// No Proxy: the environment's proxy settings are not for us.
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dial.DialContext(ctx, network, address)
@@ -47,7 +48,7 @@ func newPlain(c Config, dial *dialer) *plain {
 
 // serve answers one request with the target's answer, or tells why there is
 // none.
-func (p *plain) serve(w http.ResponseWriter, r *http.Request) (failure, bool) {
+func (p *plain) serve(w *counter, r *http.Request) (failure, bool) {
 	response, err := p.transport.RoundTrip(outgoing(r))
 	if err != nil {
 		return failureOf(r.URL.Host, err), true
@@ -69,6 +70,7 @@ func (p *plain) serve(w http.ResponseWriter, r *http.Request) (failure, bool) {
 	w.WriteHeader(response.StatusCode)
 	if err := p.copy(w, response); err != nil {
 		// The status is sent: only a cut-off connection tells the client.
+		w.entry.err = "cut off: " + err.Error()
 		panic(http.ErrAbortHandler)
 	}
 	for name, values := range response.Trailer {
@@ -79,20 +81,30 @@ func (p *plain) serve(w http.ResponseWriter, r *http.Request) (failure, bool) {
 
 // copy passes the body on. A body of unknown length may be a stream of events,
 // so each portion is sent at once.
-func (p *plain) copy(w http.ResponseWriter, response *http.Response) error {
+func (p *plain) copy(w *counter, response *http.Response) error {
 	buffer, ok := p.buffers.Get().(*[]byte)
 	if !ok {
 		made := make([]byte, 64<<10)
 		buffer = &made
 	}
 	defer p.buffers.Put(buffer)
+	client := http.NewResponseController(w)
 	flush := func() error { return nil }
 	if response.ContentLength < 0 {
-		flush = http.NewResponseController(w).Flush
+		flush = client.Flush
+	}
+	extend := func() error { return nil }
+	if p.idle > 0 {
+		// A client that does not read must not hold the request for ever.
+		extend = func() error { return client.SetWriteDeadline(time.Now().Add(p.idle)) }
+		defer func() { _ = client.SetWriteDeadline(time.Time{}) }() // the next request's is its own
 	}
 	for {
 		n, err := response.Body.Read(*buffer)
 		if n > 0 {
+			if err := extend(); err != nil {
+				return err
+			}
 			if _, err := w.Write((*buffer)[:n]); err != nil {
 				return err
 			}
@@ -162,22 +174,22 @@ func hasToken(values []string, token string) bool {
 	return false
 }
 
-// idleConn is an upstream connection that fails when nothing moves for too
-// long.
+// idleConn is an upstream connection that fails when nothing moves in either
+// direction for too long: an answer is waited for while a long body is sent.
 type idleConn struct {
 	net.Conn
 	idle time.Duration
 }
 
 func (c *idleConn) Read(p []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(c.idle)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(c.idle)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Read(p)
 }
 
 func (c *idleConn) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(c.idle)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(c.idle)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)

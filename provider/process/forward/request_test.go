@@ -273,6 +273,47 @@ func TestSlowTargetIsATimeout(t *testing.T) {
 	}
 }
 
+func TestClientThatDoesNotReadIsIdle(t *testing.T) {
+	p := start(t, func(c *Config) { c.IdleTimeout = 200 * time.Millisecond })
+	target := origin(t, func(conn *net.TCPConn) {
+		_, _ = bufio.NewReader(conn).ReadString('\n')
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
+		for chunk := make([]byte, 1<<20); ; {
+			if _, err := conn.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	conn := dialTCP(t, p.addr)
+	if _, err := fmt.Fprintf(conn, "GET http://%s/stuck HTTP/1.1\r\nHost: x\r\n\r\n", target); err != nil {
+		t.Fatal(err)
+	}
+	p.logged(t, "cut off")
+}
+
+func TestLongUploadIsNotIdle(t *testing.T) {
+	const idle = 300 * time.Millisecond
+	p := start(t, func(c *Config) { c.IdleTimeout = idle })
+	target, _, _ := seen(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	conn := dialTCP(t, p.addr)
+	const pieces = 16
+	if _, err := fmt.Fprintf(conn, "POST %s/ HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", target, pieces); err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(idle / 8)
+	defer tick.Stop()
+	for range pieces {
+		<-tick.C
+		if _, err := io.WriteString(conn, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Errorf("%v, %v, want the answer to an upload that took two idle limits", response, err)
+	}
+}
+
 func TestBindChoosesTheSource(t *testing.T) {
 	from := make(chan netip.Addr, 1)
 	target := origin(t, func(conn *net.TCPConn) { from <- ipOf(conn.RemoteAddr()) })
