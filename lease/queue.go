@@ -89,6 +89,7 @@ func (s *Service) serveWaiting() {
 	q := &s.queue
 	q.round++
 	var served []*waiter
+	var answers []answer
 	for e := q.waiters.Front(); e != nil; {
 		w := e.Value.(*waiter)
 		e = e.Next()
@@ -106,18 +107,17 @@ func (s *Service) serveWaiting() {
 			continue
 		}
 		q.remove(w)
-		w.answer <- answer{leases: leases, err: err}
 		served = append(served, w)
+		answers = append(answers, answer{leases: leases, err: err})
 	}
 	s.pool.roomy = false
 	if len(served) == 0 {
 		return
 	}
 	b := s.flush()
-	for _, w := range served {
-		a := <-w.answer
-		a.stored = b
-		w.answer <- a
+	for i, w := range served {
+		answers[i].stored = b
+		w.answer <- answers[i]
 	}
 }
 
