@@ -168,6 +168,10 @@ func TestLoadConfigReadsTheAgentsFiles(t *testing.T) {
 	if err != nil || config.Cluster != "prod" || len(config.Providers) != 2 {
 		t.Errorf("config %+v, %v", config, err)
 	}
+	write("try.hcl", `provider "hv" { type = "kvm" host "h1" { address = "ssh://h1" } }`)
+	if config, err := LoadConfig(filepath.Join(dir, "try.hcl")); err != nil || len(config.Providers) != 1 {
+		t.Errorf("a file with the inside of the block: %+v, %v", config, err)
+	}
 	write("20-egress.hcl", `plugin "egress" { config { cluster = "a/b" } }`)
 	if _, err := LoadConfig(dir); err == nil || !strings.Contains(err.Error(), "20-egress.hcl") {
 		t.Errorf("error %v, want the file's name", err)

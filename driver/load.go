@@ -17,7 +17,8 @@ import (
 
 // LoadConfig reads the plugin's configuration from where the Nomad agent has
 // it: files, or directories with *.hcl and *.json, of which one has a plugin
-// "egress" block, or is the content of that block's config. It is for the commands, which stand beside the agent.
+// "egress" block, or is the content of that block's config. It is for the
+// commands, which stand beside the agent.
 func LoadConfig(paths ...string) (Config, error) {
 	files, err := configFiles(paths)
 	if err != nil {
