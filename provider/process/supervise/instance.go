@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 )
@@ -84,7 +83,7 @@ func Inspect(dir string) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
-	if _, err := os.Stat(filepath.Join(dir, stopFile)); err == nil {
+	if _, err := os.Stat(within(dir, stopFile)); err == nil {
 		s.Stopping = true
 	}
 	switch {
@@ -103,7 +102,7 @@ func Inspect(dir string) (Snapshot, error) {
 }
 
 func isHeld(dir string) (bool, error) {
-	file, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR, 0)
+	file, err := os.OpenFile(within(dir, lockFile), os.O_RDWR, 0)
 	if err != nil {
 		return false, err
 	}
@@ -116,7 +115,7 @@ func Prepare(dir string, plan Plan) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.OpenFile(within(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
@@ -126,7 +125,7 @@ func Prepare(dir string, plan Plan) error {
 	if err := writeRecord(dir, planFile, plan); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(dir))
+	return syncDir(parent(dir))
 }
 
 // Started is a supervisor that this process is the parent of.
@@ -142,7 +141,7 @@ func Start(dir string) (*Started, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.OpenFile(filepath.Join(dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(within(dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, errors.Join(err, status.Close(), childStatus.Close())
 	}
@@ -201,7 +200,7 @@ func (s *Started) Await(ctx context.Context) (Status, error) {
 
 // MarkStopping records that the end was asked for.
 func MarkStopping(dir string) error {
-	file, err := os.OpenFile(filepath.Join(dir, stopFile), os.O_WRONLY|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(within(dir, stopFile), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
@@ -266,7 +265,7 @@ func killMarked(ctx context.Context, dir string) error {
 		return alive == 0, nil
 	})
 	if errors.Is(err, errStill) {
-		return fmt.Errorf("%d processes of %s do not end on SIGKILL", left, filepath.Base(dir))
+		return fmt.Errorf("%d processes of %s do not end on SIGKILL", left, dir)
 	}
 	return err
 }
@@ -306,7 +305,7 @@ func remove(ctx context.Context, dir string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: its supervisor does not let go: %w", dir, err)
 	}
-	err = os.Remove(filepath.Join(dir, lockFile))
+	err = os.Remove(within(dir, lockFile))
 	if lock != nil {
 		err = errors.Join(err, lock.Close())
 	}
@@ -316,7 +315,7 @@ func remove(ctx context.Context, dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	err = syncDir(filepath.Dir(dir))
+	err = syncDir(parent(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -325,7 +324,7 @@ func remove(ctx context.Context, dir string) error {
 
 // Log is the end of what the supervisor itself had to say; empty is normal.
 func Log(dir string) string {
-	content, err := os.ReadFile(filepath.Join(dir, logFile))
+	content, err := os.ReadFile(within(dir, logFile))
 	if err != nil {
 		return ""
 	}

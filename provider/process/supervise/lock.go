@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"syscall"
 )
 
@@ -55,7 +54,7 @@ func control(file *os.File, command int, lock *syscall.Flock_t) error {
 // hold opens the lock file of dir and takes it. A file that was removed in the
 // meantime, since the instance was deleted, is an error as if it never existed.
 func hold(dir string) (*os.File, error) {
-	path := filepath.Join(dir, lockFile)
+	path := within(dir, lockFile)
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err

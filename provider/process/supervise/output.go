@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,7 +89,7 @@ func (o *output) Close() error {
 }
 
 func outputName(dir string, start int64) string {
-	return filepath.Join(dir, fmt.Sprintf("%s%020d", outputPrefix, start))
+	return within(dir, fmt.Sprintf("%s%020d", outputPrefix, start))
 }
 
 // outputStarts lists the offsets of the files, in order.

@@ -4,9 +4,9 @@
 // came about, so that a plugin which was restarted in between can still tell.
 //
 // Everything about one process is in one directory, the files below. The
-// package uses the standard library only, and of that not os/exec and
-// runtime/debug, since it runs before the rest of the binary is initialised (see
-// provider/process/early).
+// package uses the standard library only, and of that not os/exec, path/filepath
+// and runtime/debug, since it runs before the rest of the binary is initialised
+// (see provider/process/early).
 package supervise
 
 import (
@@ -15,7 +15,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -134,13 +134,19 @@ func writeRecord(dir, name string, record any) error {
 	}
 	err = errors.Join(err, temp.Close())
 	if err == nil {
-		err = os.Rename(temp.Name(), filepath.Join(dir, name))
+		err = os.Rename(temp.Name(), within(dir, name))
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(temp.Name()))
 	}
 	return syncDir(dir)
 }
+
+// within is the path of a file in an absolute directory.
+func within(dir, name string) string { return dir + "/" + name }
+
+// parent is the directory that an absolute one is in.
+func parent(dir string) string { return dir[:max(strings.LastIndexByte(dir, '/'), 1)] }
 
 // syncDir makes the names in a directory durable.
 func syncDir(dir string) error {
@@ -153,7 +159,7 @@ func syncDir(dir string) error {
 
 // readRecord fills record from a file; found is false when there is none.
 func readRecord(dir, name string, record any) (found bool, err error) {
-	content, err := os.ReadFile(filepath.Join(dir, name))
+	content, err := os.ReadFile(within(dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -161,7 +167,7 @@ func readRecord(dir, name string, record any) (found bool, err error) {
 		return false, err
 	}
 	if err := json.Unmarshal(content, record); err != nil {
-		return false, fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
+		return false, fmt.Errorf("%s: %w", within(dir, name), err)
 	}
 	return true, nil
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -238,8 +237,8 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 func lookPath(plan Plan) (string, error) {
 	if strings.Contains(plan.Path, "/") {
 		path := plan.Path
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(plan.Dir, path)
+		if !strings.HasPrefix(path, "/") {
+			path = within(plan.Dir, path)
 		}
 		return path, executable(path)
 	}
@@ -249,8 +248,8 @@ func lookPath(plan Plan) (string, error) {
 			search = value
 		}
 	}
-	for _, dir := range filepath.SplitList(search) {
-		if path := filepath.Join(dir, plan.Path); filepath.IsAbs(path) && executable(path) == nil {
+	for _, dir := range strings.Split(search, ":") {
+		if path := within(dir, plan.Path); strings.HasPrefix(path, "/") && executable(path) == nil {
 			return path, nil
 		}
 	}
