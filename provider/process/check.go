@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/egress-proxies/egress/provider"
+	"github.com/egress-proxies/egress/provider/process/supervise"
 )
 
 // minFreeBytes is what the state directory's disk must have free: the output of
@@ -53,15 +55,36 @@ func (p *Provider) check(facts map[string]string) (provider.Reason, string) {
 			return provider.PoolNearlyFull, fmt.Sprintf("%s has less than %d MiB free: free some space", p.dir, minFreeBytes>>20)
 		}
 	}
-	if err := unix.Access("/proc/self/exe", unix.X_OK); err != nil {
-		return provider.Forbidden, fmt.Sprintf("the egress binary is not executable: %v", err)
+	account, err := p.account(provider.Spec{})
+	if err != nil {
+		return provider.Forbidden, fmt.Sprintf("%v: make the account or change the provider's user", err)
 	}
-	if p.options.User != "" {
-		if _, err := p.account(provider.Spec{}); err != nil {
-			return provider.Forbidden, fmt.Sprintf("%v: make the account or change the provider's user", err)
-		}
+	if err := executableFor(account); err != nil {
+		return provider.Forbidden, fmt.Sprintf("the egress binary: %v: make it executable for the account of the proxies (chmod 755)", err)
 	}
 	return provider.Reachable, "instances can be started on this node"
+}
+
+// executableFor looks at the permission bits as the kernel would.
+func executableFor(account *supervise.Account) error {
+	var binary unix.Stat_t
+	if err := unix.Stat("/proc/self/exe", &binary); err != nil {
+		return err
+	}
+	if account == nil {
+		return unix.Access("/proc/self/exe", unix.X_OK)
+	}
+	bit := uint32(0o001)
+	switch {
+	case binary.Uid == account.UID:
+		bit = 0o100
+	case binary.Gid == account.GID || slices.Contains(account.Groups, binary.Gid):
+		bit = 0o010
+	}
+	if binary.Mode&bit == 0 {
+		return fmt.Errorf("mode %04o does not let uid %d execute it", binary.Mode&0o7777, account.UID)
+	}
+	return nil
 }
 
 // writable makes and removes a file.

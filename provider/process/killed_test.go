@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,9 @@ func pluginMain(dir, encoded string) {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
+		if checker, ok := p.(provider.Checker); ok {
+			fmt.Fprintln(os.Stderr, checker.Check(context.Background()))
+		}
 		os.Exit(1)
 	}
 	os.Exit(0)
@@ -112,4 +116,34 @@ func TestPluginGoneInstanceStays(t *testing.T) {
 		t.Fatalf("%+v, %v, want it running", instance, err)
 	}
 	listens(t, instance)
+}
+
+// A binary that only root may execute can't become a proxy of nobody.
+func TestBinaryThatNobodyMayExecute(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can change to another account")
+	}
+	binary := filepath.Join(t.TempDir(), "egress")
+	content, err := os.ReadFile(os.Args[0])
+	if err == nil {
+		err = os.WriteFile(binary, content, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := json.Marshal(instanceSpec(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin := exec.Command(binary)
+	plugin.Env = append(os.Environ(), pluginSpec+"="+string(encoded), pluginDir+"="+t.TempDir())
+	out, err := plugin.CombinedOutput()
+	for _, want := range []string{
+		"start egress: the egress binary is not executable for uid 65534: make it so (chmod 755)",
+		"mode 0700 does not let uid 65534 execute it",
+	} {
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v: %s, want %q in it", err, out, want)
+		}
+	}
 }

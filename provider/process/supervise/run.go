@@ -199,6 +199,9 @@ func (s *supervisor) start() (*pumps, int, error) {
 	}
 	process, err := os.StartProcess(path, s.plan.Args, attr)
 	if err != nil {
+		if s.plan.Self && s.plan.Account != nil && errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("the egress binary is not executable for uid %d: make it so (chmod 755): %w", s.plan.Account.UID, err)
+		}
 		return nil, 0, errors.Join(err, pumps.abandon())
 	}
 	pid := process.Pid
