@@ -17,12 +17,18 @@ import (
 // as it does all the time, and says what it found.
 const probeCommand = "probe"
 
+// probeFailed is the exit code of a probe that failed. Consul takes 1 for a
+// warning, under which a service stays in its DNS answers, and everything else
+// but 0 for critical (developer.hashicorp.com/consul, script checks).
+const probeFailed = 2
+
 // maxExecOutput is what ExecTask keeps of each stream. It answers with one
 // message, which gRPC bounds at 4 MiB.
 const maxExecOutput = 1 << 20
 
 // ExecTask runs a command in the instance and waits for it, for `check { type =
-// "script" }`. The command "probe" probes the proxy: exit code 0 when it works.
+// "script" }`. The command "probe" probes the proxy: exit code 0 when it works,
+// probeFailed when it does not.
 func (d *Driver) ExecTask(id string, command []string, timeout time.Duration) (*drivers.ExecTaskResult, error) {
 	h := d.store.task(id)
 	if h == nil {
@@ -68,7 +74,7 @@ func (h *handle) execProbe(ctx context.Context, request provider.ExecRequest) (p
 	_, err = fmt.Fprintln(request.Stdout, describeVerdict(verdict))
 	exit := provider.Exit{}
 	if !verdict.OK {
-		exit.Code = 1
+		exit.Code = probeFailed
 	}
 	return exit, err
 }

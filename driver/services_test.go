@@ -33,7 +33,7 @@ func TestExecProbe(t *testing.T) {
 	}
 	h.parts.probe.say(refuses(probe.StageAuth, "the proxy answered 407"))
 	result, err = h.ExecTask(cfg.ID, []string{"probe"}, time.Second)
-	if err != nil || result.ExitResult.ExitCode != 1 || !strings.Contains(string(result.Stdout), "auth: the proxy answered 407") {
+	if err != nil || result.ExitResult.ExitCode != 2 || !strings.Contains(string(result.Stdout), "auth: the proxy answered 407") {
 		t.Errorf("a proxy that refuses: %+v %q, %v", result.ExitResult, result.Stdout, err)
 	}
 }
