@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/drivers"
 	pstructs "github.com/hashicorp/nomad/plugins/shared/structs"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/egress-proxies/egress/fingerprint"
 )
@@ -87,6 +88,7 @@ func (d *Driver) watchHealth(s *settings) {
 		return
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(monitor)
+	registry.MustRegister(monitor, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	d.wg.Go(func() { fingerprint.ServeMetrics(d.ctx, s.config.MetricsAddress, registry, d.logger.Named("metrics")) })
 }
