@@ -8,11 +8,9 @@ package external
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,83 +47,6 @@ func New(config provider.Config, env provider.Env) (provider.Provider, error) {
 		return nil, fmt.Errorf("state directory %q: want an absolute path", env.StateDir)
 	}
 	return &Provider{cluster: env.Cluster, dir: filepath.Clean(env.StateDir)}, nil
-}
-
-// record is the file of one instance. Credentials are not part of it: whoever
-// uses the endpoint has them from where they are kept.
-type record struct {
-	Host      string          `json:"host"`
-	Port      int             `json:"port"`
-	Labels    provider.Labels `json:"labels"`
-	CreatedAt time.Time       `json:"created_at"`
-}
-
-const (
-	extension = ".json"
-	temporary = ".new-"
-)
-
-// Validate checks the endpoint and refuses what can't be asked of it.
-func (p *Provider) Validate(spec provider.Spec) error {
-	var problems []error
-	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	for _, unused := range []struct {
-		key string
-		set bool
-	}{
-		{"machine_type", spec.MachineType != ""}, {"image", spec.Image != ""},
-		{"user_data", len(spec.UserData) > 0}, {"network_config", len(spec.NetworkConfig) > 0},
-		{"command", spec.Command != ""}, {"args", len(spec.Args) > 0}, {"bind", spec.Bind != ""},
-	} {
-		if unused.set {
-			problem("%s: the external provider launches nothing and has no use for it", unused.key)
-		}
-	}
-	if spec.Zone != "" && spec.Zone != Zone {
-		problem("zone: %q: the external provider knows only %q", spec.Zone, Zone)
-	}
-	if spec.Endpoint.Host == "" {
-		problem(`endpoint: missing: want endpoint { host = "proxy.example"  port = 3128 }`)
-	} else if err := checkHost(spec.Endpoint.Host); err != nil {
-		problems = append(problems, err)
-	}
-	if port := spec.Endpoint.Port; port < 1 || port > 65535 {
-		problem("endpoint: port %d: want 1 to 65535", port)
-	}
-	if strings.Contains(spec.Auth.Username, ":") {
-		problem("auth: the username has a colon, which Basic authentication can't carry (RFC 7617)")
-	}
-	if err := errors.Join(problems...); err != nil {
-		return provider.Permanentf("%w", err)
-	}
-	return nil
-}
-
-// checkHost accepts an IP address or a host name of RFC 1123. An underscore is
-// let through, since names in use have it.
-func checkHost(host string) error {
-	if addr, err := netip.ParseAddr(host); err == nil {
-		if addr.IsUnspecified() || addr.IsMulticast() || addr.Zone() != "" {
-			return fmt.Errorf("endpoint: host %q: want an address that can be connected to", host)
-		}
-		return nil
-	}
-	name := strings.TrimSuffix(host, ".")
-	if len(name) > 253 {
-		return fmt.Errorf("endpoint: host %q: want at most 253 characters", host)
-	}
-	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || len(label) > 63 || strings.HasPrefix(label, "-") || strings.HasSuffix(label, "-") {
-			return fmt.Errorf("endpoint: host %q: want a host name or an IP address, without scheme and port", host)
-		}
-		for _, r := range label {
-			letter := (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z')
-			if !letter && (r < '0' || r > '9') && r != '-' && r != '_' {
-				return fmt.Errorf("endpoint: host %q: character %q: want a host name or an IP address, without scheme and port", host, r)
-			}
-		}
-	}
-	return nil
 }
 
 // Create records the endpoint. One that is recorded with the same endpoint
@@ -264,72 +185,6 @@ func (p *Provider) find(ctx context.Context, ref provider.Ref) (string, error) {
 		return "", provider.Permanentf("zone %q: the external provider knows only %q", ref.Zone, Zone)
 	}
 	return filepath.Join(p.dir, ref.Name+extension), nil
-}
-
-// instance describes a record. The address stays a name when it was given as
-// one: what it resolves to may change, and TLS to a proxy needs the name.
-func (r record) instance(name string) provider.Instance {
-	host := r.Host
-	if addr, err := netip.ParseAddr(host); err == nil {
-		host = addr.Unmap().String()
-	}
-	return provider.Instance{
-		Ref:       provider.Ref{Name: name, Zone: Zone},
-		ID:        fmt.Sprintf("endpoint %s port %d", r.Host, r.Port),
-		State:     provider.Running,
-		Address:   host,
-		Addresses: []string{host},
-		Port:      r.Port,
-		Labels:    r.Labels,
-		CreatedAt: r.CreatedAt,
-	}
-}
-
-var errRecord = errors.New("the record can't be decoded")
-
-func read(path string) (record, error) {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return record{}, err
-	}
-	var known record
-	if err := json.Unmarshal(content, &known); err != nil {
-		return record{}, fmt.Errorf("%s: %w: %w", path, errRecord, err)
-	}
-	return known, nil
-}
-
-// write replaces the record so that a reader sees the old one or the new one,
-// also after a power cut.
-func write(path string, made record) error {
-	content, err := json.Marshal(made)
-	if err != nil {
-		return err
-	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	temp, err := os.CreateTemp(dir, temporary+strings.TrimSuffix(filepath.Base(path), extension)+".")
-	if err != nil {
-		return err
-	}
-	_, err = temp.Write(content)
-	if err == nil {
-		err = temp.Sync()
-	}
-	err = errors.Join(err, temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temp.Name()))
-	}
-	opened, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(opened.Sync(), opened.Close())
 }
 
 func classify(doing string, err error) error {

@@ -11,7 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
+	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -19,8 +19,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"io/fs"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -209,43 +207,6 @@ func (p *Provider) Delete(ctx context.Context, ref provider.Ref) error {
 		return classify("delete "+ref.Name, err)
 	}
 	return nil
-}
-
-// lockFile is in the state directory; no instance can have its name. Each
-// instance's lock is one byte of it, so there is nothing to clean up.
-const lockFile = ".lock"
-
-// lockPoll is how often a taken lock is tried again: a Create holds it for some
-// tens of milliseconds.
-const lockPoll = 10 * time.Millisecond
-
-// lock keeps two calls, also of two plugin processes, from working on one
-// instance at once.
-func (p *Provider) lock(ctx context.Context, name string) (unlock func(), err error) {
-	file, err := os.OpenFile(filepath.Join(p.dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, classify("lock "+name, err)
-	}
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(name)) // never fails
-	ticker := time.NewTicker(lockPoll)
-	defer ticker.Stop()
-	for {
-		err := supervise.TryLock(file, int64(hash.Sum32()))
-		if err == nil {
-			return func() { _ = file.Close() }, nil
-		}
-		if !errors.Is(err, supervise.ErrLocked) {
-			_ = file.Close()
-			return nil, classify("lock "+name, err)
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			_ = file.Close()
-			return nil, ctx.Err()
-		}
-	}
 }
 
 // classify gives an error of the file system or of a start its class.
