@@ -1,0 +1,224 @@
+package virt
+
+import (
+	"context"
+	"encoding/xml"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/digitalocean/go-libvirt"
+
+	"github.com/egress-proxies/egress/provider"
+)
+
+// Versions of what runs on a host, as "9.0.0".
+type Versions struct {
+	// Libvirt is the daemon's.
+	Libvirt string
+	// Hypervisor is QEMU's.
+	Hypervisor string
+	// Hostname is the host's own name.
+	Hostname string
+}
+
+// Versions asks for the versions and the host's name.
+func (h *Host) Versions(ctx context.Context) (Versions, error) {
+	var v Versions
+	err := h.call(ctx, "ConnectGetLibVersion", nil, func(l *libvirt.Libvirt) error {
+		n, err := l.ConnectGetLibVersion()
+		v.Libvirt = dotted(n)
+		return err
+	})
+	if err != nil {
+		return v, err
+	}
+	err = h.call(ctx, "ConnectGetVersion", nil, func(l *libvirt.Libvirt) error {
+		n, err := l.ConnectGetVersion()
+		v.Hypervisor = dotted(n)
+		return err
+	})
+	if err != nil {
+		return v, err
+	}
+	err = h.call(ctx, "ConnectGetHostname", nil, func(l *libvirt.Libvirt) error {
+		var err error
+		v.Hostname, err = l.ConnectGetHostname()
+		return err
+	})
+	return v, err
+}
+
+// dotted takes libvirt's major*1000000 + minor*1000 + release apart.
+func dotted(n uint64) string {
+	return fmt.Sprintf("%d.%d.%d", n/1000000, n/1000%1000, n%1000)
+}
+
+// Memory of a host in bytes.
+type Memory struct {
+	// Total that the host has.
+	Total uint64
+	// Available is what a new process could get: free and caches.
+	Available uint64
+}
+
+// Memory asks for the host's memory.
+func (h *Host) Memory(ctx context.Context) (Memory, error) {
+	var m Memory
+	err := h.call(ctx, "NodeGetMemoryStats", nil, func(l *libvirt.Libvirt) error {
+		// All cells; libvirt has four numbers for them.
+		stats, _, err := l.NodeGetMemoryStats(8, int32(libvirt.NodeMemoryStatsAllCells), 0)
+		for _, stat := range stats {
+			switch stat.Field {
+			case "total":
+				m.Total = stat.Value * 1024
+			case "free", "cached", "buffers":
+				m.Available += stat.Value * 1024
+			}
+		}
+		return err
+	})
+	return m, err
+}
+
+// Abilities is what a host can run.
+type Abilities struct {
+	// Types are the virtualization types for x86_64: "kvm", "qemu".
+	Types []string
+	// UEFI is true when libvirt knows a firmware image for q35.
+	UEFI bool
+}
+
+// Has is true when the host can run the type.
+func (a Abilities) Has(virtType string) bool { return slices.Contains(a.Types, virtType) }
+
+// Abilities asks what the host can run. KVM is among the types only when
+// /dev/kvm is there and usable.
+func (h *Host) Abilities(ctx context.Context) (Abilities, error) {
+	var a Abilities
+	var document string
+	err := h.call(ctx, "ConnectGetCapabilities", nil, func(l *libvirt.Libvirt) error {
+		var err error
+		document, err = l.ConnectGetCapabilities()
+		return err
+	})
+	if err != nil {
+		return a, err
+	}
+	h.traceXML("ConnectGetCapabilities", document)
+	if a.Types, err = virtTypes(document); err != nil {
+		return a, provider.Transientf("host %s: capabilities: %w", h.options.Name, err)
+	}
+	if len(a.Types) == 0 {
+		return a, nil
+	}
+	best := a.Types[0]
+	if a.Has("kvm") {
+		best = "kvm"
+	}
+	err = h.call(ctx, "ConnectGetDomainCapabilities", []any{"virt_type", best}, func(l *libvirt.Libvirt) error {
+		var err error
+		document, err = l.ConnectGetDomainCapabilities(nil, libvirt.OptString{"x86_64"}, libvirt.OptString{"q35"}, libvirt.OptString{best}, 0)
+		return err
+	})
+	if err != nil {
+		return a, err
+	}
+	h.traceXML("ConnectGetDomainCapabilities", document)
+	a.UEFI, err = hasUEFI(document)
+	if err != nil {
+		return a, provider.Transientf("host %s: domain capabilities: %w", h.options.Name, err)
+	}
+	return a, nil
+}
+
+func virtTypes(document string) ([]string, error) {
+	var capabilities struct {
+		Guests []struct {
+			OSType string `xml:"os_type"`
+			Arch   struct {
+				Name    string `xml:"name,attr"`
+				Domains []struct {
+					Type string `xml:"type,attr"`
+				} `xml:"domain"`
+			} `xml:"arch"`
+		} `xml:"guest"`
+	}
+	if err := xml.Unmarshal([]byte(document), &capabilities); err != nil {
+		return nil, err
+	}
+	var types []string
+	for _, guest := range capabilities.Guests {
+		if guest.OSType != "hvm" || guest.Arch.Name != "x86_64" {
+			continue
+		}
+		for _, domain := range guest.Arch.Domains {
+			types = append(types, domain.Type)
+		}
+	}
+	slices.Sort(types)
+	return slices.Compact(types), nil
+}
+
+func hasUEFI(document string) (bool, error) {
+	var capabilities struct {
+		Enums []struct {
+			Name   string   `xml:"name,attr"`
+			Values []string `xml:"value"`
+		} `xml:"os>enum"`
+	}
+	if err := xml.Unmarshal([]byte(document), &capabilities); err != nil {
+		return false, err
+	}
+	for _, enum := range capabilities.Enums {
+		if enum.Name == "firmware" && slices.Contains(enum.Values, "efi") {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (h *Host) network(ctx context.Context, name string) (libvirt.Network, error) {
+	var net libvirt.Network
+	err := h.call(ctx, "NetworkLookupByName", []any{"network", name}, func(l *libvirt.Libvirt) error {
+		var err error
+		net, err = l.NetworkLookupByName(name)
+		return err
+	})
+	return net, err
+}
+
+// NetworkActive says whether a libvirt network runs. One that does not exist
+// is an error with the code ErrNoNetwork.
+func (h *Host) NetworkActive(ctx context.Context, name string) (bool, error) {
+	net, err := h.network(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	var active bool
+	err = h.call(ctx, "NetworkIsActive", []any{"network", name}, func(l *libvirt.Libvirt) error {
+		n, err := l.NetworkIsActive(net)
+		active = n == 1
+		return err
+	})
+	return active, err
+}
+
+// BridgeExists says whether the host has an interface of the name. A libvirt
+// without its interface driver can't tell and gives known as false.
+func (h *Host) BridgeExists(ctx context.Context, name string) (exists, known bool, err error) {
+	err = h.call(ctx, "InterfaceLookupByName", []any{"interface", name}, func(l *libvirt.Libvirt) error {
+		_, err := l.InterfaceLookupByName(name)
+		return err
+	})
+	switch {
+	case err == nil:
+		return true, true, nil
+	case Is(err, libvirt.ErrNoInterface), err != nil && strings.Contains(err.Error(), "couldn't find interface"):
+		return false, true, nil
+	case Is(err, libvirt.ErrNoSupport):
+		return false, false, nil
+	default:
+		return false, false, err
+	}
+}

@@ -1,0 +1,110 @@
+package virt
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+)
+
+// libvirt's RPC packets (virnetprotocol.x): a length and a header, together
+// seven big-endian 32-bit numbers, then the payload.
+const (
+	headerSize = 28
+	// maxPacket is libvirt's VIR_NET_MESSAGE_MAX with room for the header.
+	maxPacket = 32<<20 + headerSize
+
+	statusError    = 1
+	statusContinue = 2
+)
+
+// wire is the connection under go-libvirt: it knows at once when it is gone,
+// remembers the header of the last call for streams with holes, and keeps away
+// what would block go-libvirt for good.
+type wire struct {
+	net.Conn
+	once sync.Once
+	gone chan struct{}
+
+	mu   sync.Mutex // guards last
+	last [headerSize]byte
+
+	// The reading side belongs to go-libvirt's one reader.
+	packet []byte // what is left of the packet being read
+	failed uint32 // the serial of the last call that was answered by an error
+}
+
+// Dial is go-libvirt's way of getting a connection; it happens once.
+func (w *wire) Dial() (net.Conn, error) { return w, nil }
+
+// Read gives the packets one after the other.
+func (w *wire) Read(b []byte) (int, error) {
+	if len(w.packet) == 0 {
+		packet, err := w.next()
+		if err != nil {
+			w.leave()
+			return 0, err
+		}
+		w.packet = packet
+	}
+	n := copy(b, w.packet)
+	w.packet = w.packet[n:]
+	return n, nil
+}
+
+// next reads a packet. A second answer to a call that has failed is dropped:
+// an upload that is refused while data is on its way can get one, and
+// go-libvirt, which has stopped listening, would wait on it with its lock held.
+func (w *wire) next() ([]byte, error) {
+	for {
+		var length [4]byte
+		if _, err := io.ReadFull(w.Conn, length[:]); err != nil {
+			return nil, err
+		}
+		size := binary.BigEndian.Uint32(length[:])
+		if size < headerSize || size > maxPacket {
+			return nil, fmt.Errorf("a packet of %d bytes: this is not libvirt", size)
+		}
+		packet := make([]byte, size)
+		copy(packet, length[:])
+		if _, err := io.ReadFull(w.Conn, packet[4:]); err != nil {
+			return nil, err
+		}
+		serial, status := binary.BigEndian.Uint32(packet[20:]), binary.BigEndian.Uint32(packet[24:])
+		if serial != 0 && serial == w.failed {
+			continue
+		}
+		if status == statusError {
+			w.failed = serial
+		}
+		return packet, nil
+	}
+}
+
+// Write keeps the header of a whole packet.
+func (w *wire) Write(b []byte) (int, error) {
+	if len(b) >= headerSize && int(binary.BigEndian.Uint32(b)) == len(b) {
+		w.mu.Lock()
+		copy(w.last[:], b)
+		w.mu.Unlock()
+	}
+	n, err := w.Conn.Write(b)
+	if err != nil {
+		w.leave()
+	}
+	return n, err
+}
+
+// Close ends the connection; a second close is fine.
+func (w *wire) Close() error {
+	w.leave()
+	err := w.Conn.Close()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (w *wire) leave() { w.once.Do(func() { close(w.gone) }) }
