@@ -41,6 +41,8 @@ func (d *Driver) abandon(s *settings, target record, err error) {
 // an earlier process left in that state, until the driver closes.
 func (d *Driver) collect() {
 	pause := d.timing.collect
+	strays := time.NewTicker(d.timing.strays)
+	defer strays.Stop()
 	for d.ctx.Err() == nil {
 		var again <-chan time.Time
 		if left := d.collectOnce(); left > 0 {
@@ -49,6 +51,10 @@ func (d *Driver) collect() {
 		}
 		select {
 		case <-again:
+		case <-strays.C:
+			if s, err := d.current(); err == nil {
+				d.findStrays(d.ctx, s)
+			}
 		case <-d.orphaned:
 			pause = d.timing.collect
 			wait(d.ctx, pause)

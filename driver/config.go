@@ -1,17 +1,10 @@
 package driver
 
 import (
-	"errors"
 	"fmt"
-	"maps"
 	"net"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/plugins/base"
 
 	"github.com/egress-proxies/egress/fingerprint"
@@ -100,54 +93,6 @@ type ProbeConfig struct {
 	CAFile string `json:"ca_file,omitempty"`
 	// ExitIPURL answers with the address that it sees. Empty asks nobody.
 	ExitIPURL string `json:"exit_ip_url,omitempty"`
-}
-
-type rawConfig struct {
-	Cluster         *string                   `codec:"cluster"`
-	StateDir        *string                   `codec:"state_dir"`
-	StartTimeout    *string                   `codec:"start_timeout"`
-	CredentialsFile *string                   `codec:"credentials_file"`
-	Consul          *rawConsul                `codec:"consul"`
-	Nomad           *rawNomad                 `codec:"nomad"`
-	Metrics         *rawMetrics               `codec:"metrics"`
-	Fingerprint     *rawFingerprint           `codec:"fingerprint"`
-	Probe           *rawProbe                 `codec:"probe"`
-	Provider        map[string]map[string]any `codec:"provider"`
-}
-
-type rawConsul struct {
-	Enabled         *string `codec:"enabled"`
-	Address         *string `codec:"address"`
-	Token           *string `codec:"token"`
-	TokenFile       *string `codec:"token_file"`
-	CAFile          *string `codec:"ca_file"`
-	Service         *string `codec:"service"`
-	DeregisterAfter *string `codec:"deregister_after"`
-}
-
-type rawNomad struct {
-	Address *string `codec:"address"`
-	Token   *string `codec:"token"`
-}
-
-type rawFingerprint struct {
-	Interval *string `codec:"interval"`
-	Timeout  *string `codec:"timeout"`
-}
-
-type rawMetrics struct {
-	Address *string `codec:"address"`
-}
-
-type rawProbe struct {
-	Enabled   *string  `codec:"enabled"`
-	URLs      []string `codec:"urls"`
-	Interval  *string  `codec:"interval"`
-	Timeout   *string  `codec:"timeout"`
-	Successes *string  `codec:"successes"`
-	Failures  *string  `codec:"failures"`
-	CAFile    *string  `codec:"ca_file"`
-	ExitIPURL *string  `codec:"exit_ip_url"`
 }
 
 // Limits and defaults of the configuration.
@@ -260,55 +205,3 @@ func newProbeConfig(raw *rawProbe, or ProbeConfig, p *problems) ProbeConfig {
 	}
 	return config
 }
-
-func newProviderConfigs(raw map[string]map[string]any, p *problems) []provider.Config {
-	configs := make([]provider.Config, 0, len(raw))
-	for _, name := range slices.Sorted(maps.Keys(raw)) {
-		in := p.in(fmt.Sprintf("provider %q", name))
-		given := options(raw[name], providerKeys, in)
-		kind, _ := given["type"].(string)
-		delete(given, "type")
-		if kind == "" {
-			in.missing("type", `want one such as "process"`)
-			continue
-		}
-		configs = append(configs, provider.Config{Name: name, Type: kind, Options: given})
-	}
-	return configs
-}
-
-// Build makes the providers of a configuration, by name. All that is wrong with
-// any of them is told at once, in one line.
-func (c Config) Build(factories provider.Factories, logger hclog.Logger) (map[string]provider.Provider, error) {
-	node, _ := os.Hostname() // Nomad's own default for a node's name
-	built := make(map[string]provider.Provider, len(c.Providers))
-	var failed []string
-	for _, config := range c.Providers {
-		made, err := factories.Build(config, provider.Env{
-			Cluster:  c.Cluster,
-			Node:     node,
-			StateDir: filepath.Join(c.StateDir, "providers", config.Name),
-			Logger:   logger.Named(config.Name),
-		})
-		if err != nil {
-			failed = append(failed, oneLine(err))
-			continue
-		}
-		built[config.Name] = made
-	}
-	if len(failed) > 0 {
-		return nil, errors.New(strings.Join(failed, "; "))
-	}
-	return built, nil
-}
-
-// place is a configured provider.
-type place struct {
-	provider.Provider
-	name string
-	kind string
-}
-
-// onNode is true when the instances run on the Nomad node itself, so that they
-// listen on the node's addresses and on ports that Nomad reserved.
-func (p *place) onNode() bool { return p.kind == "process" }

@@ -19,6 +19,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/drivers"
 	"github.com/hashicorp/nomad/plugins/shared/hclspec"
 
+	"github.com/egress-proxies/egress/driver/gc"
 	"github.com/egress-proxies/egress/driver/probe"
 	"github.com/egress-proxies/egress/driver/registry"
 	"github.com/egress-proxies/egress/fingerprint"
@@ -45,6 +46,7 @@ type Driver struct {
 	store       *store
 	newProber   proberFactory
 	newRegistry func(registry.Config) (registrar, error)
+	newNomad    func(NomadConfig) (gc.Nomad, error)
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
@@ -81,6 +83,7 @@ type timing struct {
 	logRetry, saveOffset     time.Duration
 	reconcile                time.Duration // how long recovered tasks have to claim their registrations
 	collect, collectMax      time.Duration // retries of deletes that failed
+	strays                   time.Duration // between two looks for instances that nobody came back for
 	firstCheck               time.Duration // what the first fingerprint waits for the health of the providers
 }
 
@@ -94,6 +97,7 @@ var defaultTiming = timing{
 	logRetry:   time.Second, saveOffset: time.Second,
 	reconcile: 30 * time.Second,
 	collect:   15 * time.Second, collectMax: 10 * time.Minute,
+	strays:     10 * time.Minute,
 	firstCheck: fingerprint.DefaultFirstWait,
 }
 
@@ -130,6 +134,7 @@ func New(options Options) *Driver {
 		newProber: func(config probe.Config, proxy probe.Proxy) (prober, error) {
 			return probe.New(config, proxy)
 		},
+		newNomad:    newNomad,
 		newRegistry: func(config registry.Config) (registrar, error) { return registry.New(config) },
 	}
 	d.ctx, d.cancel = context.WithCancelCause(context.Background())
@@ -250,58 +255,6 @@ func (s *settings) place(name string) (*place, error) {
 		return found, nil
 	}
 	return nil, unknownProvider(name, strings.Join(slices.Sorted(maps.Keys(s.places)), ", "))
-}
-
-// registry gives the registrar of this node. It is made for the first task,
-// which is the first to tell the id of the node.
-func (d *Driver) registry(s *settings, node string) registrar {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.registrar != nil {
-		return d.registrar
-	}
-	consul := s.config.Consul
-	if !consul.Enabled {
-		d.registrar = unregistered{}
-		return d.registrar
-	}
-	made, err := d.newRegistry(registry.Config{
-		Address: consul.Address, Token: consul.Token, TokenFile: consul.TokenFile, CAFile: consul.CAFile,
-		Service: consul.Service, DeregisterAfter: consul.DeregisterAfter,
-		Cluster: s.config.Cluster, Node: node, Logger: d.logger.Named("consul"),
-	})
-	if err != nil {
-		d.logger.Error("proxies are not registered in Consul", "error", err)
-		return unregistered{}
-	}
-	d.registrar = made
-	if !d.closed {
-		d.wg.Go(func() { d.reconcile(s, made) })
-	}
-	return made
-}
-
-// reconcile removes the registrations that an earlier process left behind. The
-// tasks that were recovered by then own theirs, and so does every instance that
-// there is a record of.
-func (d *Driver) reconcile(s *settings, registrar registrar) {
-	wait(d.ctx, d.timing.reconcile)
-	if d.ctx.Err() != nil {
-		return
-	}
-	var owned []string
-	for _, record := range s.records.all() {
-		if !record.Orphan {
-			owned = append(owned, record.Ref.Name)
-		}
-	}
-	removed, err := registrar.Reconcile(d.ctx, owned...)
-	if err != nil {
-		d.logger.Warn("stale registrations in Consul could not be looked for", "error", err)
-	}
-	if len(removed) > 0 {
-		d.logger.Info("removing stale registrations from Consul", "instances", removed)
-	}
 }
 
 // TaskEvents streams what there is to tell of the tasks.

@@ -165,12 +165,6 @@ func (h *handle) isStopping() bool {
 	return h.stopping
 }
 
-func (h *handle) setVerdict(verdict probe.Verdict) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.verdict = verdict
-}
-
 // state is what Nomad keeps.
 func (h *handle) state() taskState {
 	h.mu.Lock()

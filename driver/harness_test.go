@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/hashicorp/nomad/plugins/base"
 	"github.com/hashicorp/nomad/plugins/drivers"
 
+	"github.com/egress-proxies/egress/driver/gc"
 	"github.com/egress-proxies/egress/driver/probe"
 	"github.com/egress-proxies/egress/driver/registry"
 	"github.com/egress-proxies/egress/provider"
@@ -34,9 +36,8 @@ const testConfig = `
 // told what to say. A second harness over the same parts is a restarted plugin.
 type harness struct {
 	*Driver
-	t      testing.TB
-	parts  *parts
-	config string
+	t     testing.TB
+	parts *parts
 }
 
 // parts is what outlives the plugin.
@@ -44,7 +45,9 @@ type parts struct {
 	provider *fake.Provider
 	consul   *fakeConsul
 	probe    *fakeProbe
+	nomad    *fakeNomad
 	state    string
+	bare     bool // the provider has only what the contract demands
 }
 
 func newParts(t testing.TB) *parts {
@@ -52,11 +55,22 @@ func newParts(t testing.TB) *parts {
 		provider: fake.New(fake.Options{}),
 		consul:   &fakeConsul{entries: make(map[string]registration)},
 		probe:    newFakeProbe(),
+		nomad:    new(fakeNomad),
 		state:    t.TempDir(),
 	}
 }
 
 func newHarness(t testing.TB) *harness { return startHarness(t, newParts(t), testConfig) }
+
+func (p *parts) factory(provider.Config, provider.Env) (provider.Provider, error) {
+	if p.bare {
+		return bare{p.provider}, nil
+	}
+	return p.provider, nil
+}
+
+// bare is a provider with nothing but the contract's four methods.
+type bare struct{ provider.Provider }
 
 // startHarness makes a plugin and configures it the way an agent does.
 func startHarness(t testing.TB, parts *parts, config string) *harness {
@@ -64,9 +78,10 @@ func startHarness(t testing.TB, parts *parts, config string) *harness {
 	d := New(Options{
 		Version:   "1.2.3",
 		Logger:    hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: testWriter{t}}),
-		Factories: provider.Factories{"fake": func(provider.Config, provider.Env) (provider.Provider, error) { return parts.provider, nil }},
+		Factories: provider.Factories{"fake": parts.factory},
 	})
 	d.newProber = parts.probe.prober
+	d.newNomad = func(NomadConfig) (gc.Nomad, error) { return parts.nomad, nil }
 	d.newRegistry = func(registry.Config) (registrar, error) { return parts.consul, nil }
 	*d.timing = testTiming
 	h := &harness{Driver: d, t: t, parts: parts}
@@ -86,7 +101,7 @@ var testTiming = timing{
 	poll: 5 * time.Millisecond, pollStart: time.Millisecond, pollMax: 20 * time.Millisecond,
 	get: 5 * time.Second, deregister: time.Second, cleanup: 5 * time.Second, destroy: 5 * time.Second,
 	drainLogs: time.Second, logRetry: time.Millisecond, saveOffset: 0, reconcile: time.Hour,
-	collect: time.Millisecond, collectMax: 5 * time.Millisecond,
+	collect: time.Millisecond, collectMax: 5 * time.Millisecond, strays: 5 * time.Millisecond,
 	firstCheck: time.Second,
 }
 
@@ -200,6 +215,29 @@ func eventually(t testing.TB, what string, is func() bool) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// fakeNomad knows which allocations live; a nil map can't be read.
+type fakeNomad struct {
+	mu   sync.Mutex // guards live
+	live map[string]bool
+}
+
+func (n *fakeNomad) set(live map[string]bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.live = live
+}
+
+func (n *fakeNomad) LiveAllocs(context.Context, string) (map[string]bool, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.live == nil {
+		return nil, errors.New("connection refused")
+	}
+	return n.live, nil
+}
+
+func (n *fakeNomad) Nodes(context.Context) (map[string]bool, error) { return nil, nil }
 
 // fakeConsul is what is registered.
 type fakeConsul struct {

@@ -80,8 +80,10 @@ func (h *handle) watch(watcher provider.Watcher) *drivers.ExitResult {
 	}
 	var result *drivers.ExitResult
 	for instance := range changes {
+		if result != nil {
+			continue // until the provider closes the channel: it must not wait for us
+		}
 		if result = h.see(instance); result != nil {
-			// The provider still closes the channel; it must not wait for us.
 			cancel()
 		}
 	}

@@ -76,8 +76,17 @@ func (h *handle) register(address string, port int, verdict probe.Verdict) {
 	if !h.task.Probe.Enabled {
 		verdict = notProbed
 	}
-	if err := h.registrar.Register(h.entry(address, port), verdict); err != nil {
-		h.logger.Error("not registered in Consul", "instance", h.ref().Name, "error", err)
+	entry := h.entry(address, port)
+	// Under the lock, and it returns at once: a stop or an end that comes now
+	// deregisters after it, never before.
+	h.mu.Lock()
+	var err error
+	if !h.stopping && h.result == nil {
+		err = h.registrar.Register(entry, verdict)
+	}
+	h.mu.Unlock()
+	if err != nil {
+		h.logger.Error("not registered in Consul", "instance", entry.Name, "error", err)
 		h.events.emit(h.cfg, "Not registered in Consul: "+oneLine(err))
 	}
 }

@@ -23,6 +23,8 @@ type record struct {
 	Provider string `json:"provider"`
 	// Ref is where it is; without a zone before Create returned.
 	Ref provider.Ref `json:"ref"`
+	// Namespace is that of the task's job; it is asked for whether it lives.
+	Namespace string `json:"namespace,omitempty"`
 	// Node is the Nomad node's id.
 	Node string `json:"node"`
 	// Orphan is true when nobody wants the instance and deleting it failed.
@@ -82,6 +84,16 @@ func (r records) all() []record {
 		}
 	}
 	return list
+}
+
+// node is the id of this node, which every record has; empty without one.
+func (r records) node() string {
+	for _, found := range r.all() {
+		if found.Node != "" {
+			return found.Node
+		}
+	}
+	return ""
 }
 
 // replaceFile writes a file of mode 0600 in place of what is there, and makes

@@ -211,6 +211,37 @@ func TestStateKeepsAllThatARunningTaskNeeds(t *testing.T) {
 	}
 }
 
+// Agent and plugin were killed, and the job was stopped before they were back.
+func TestInstanceThatNobodyCameBackForIsCollected(t *testing.T) {
+	parts, h, handle := restarted(t, nil)
+	parts.nomad.set(map[string]bool{handle.Config.AllocID: true})
+	if _, err := h.Fingerprint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(30 * time.Millisecond) // several looks
+	parts.nomad.set(nil)
+	time.Sleep(30 * time.Millisecond)
+	if names := parts.names(); len(names) != 1 {
+		t.Fatal("an instance was deleted whose allocation lives, or may live")
+	}
+	parts.nomad.set(map[string]bool{})
+	eventually(t, "it is deleted once Nomad says that its allocation is over", func() bool { return len(parts.names()) == 0 })
+	if names := parts.consul.names(); len(names) != 0 {
+		t.Errorf("still registered: %q", names)
+	}
+}
+
+// Nomad's word doesn't count against a task that lives here.
+func TestTasksAreNoStrays(t *testing.T) {
+	h := newHarness(t)
+	h.parts.nomad.set(map[string]bool{})
+	h.start(h.task("1", nil))
+	time.Sleep(30 * time.Millisecond) // several looks
+	if names := h.parts.names(); len(names) != 1 {
+		t.Error("the instance of a live task was collected")
+	}
+}
+
 func TestAddressThatChangesIsPublished(t *testing.T) {
 	h := newHarness(t)
 	h.start(h.task("1", nil))

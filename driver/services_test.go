@@ -20,9 +20,6 @@ import (
 	"github.com/egress-proxies/egress/provider/fake"
 )
 
-// bare is a provider with nothing but the contract's four methods.
-type bare struct{ provider.Provider }
-
 func TestExecProbe(t *testing.T) {
 	h := newHarness(t)
 	cfg := h.task("1", nil)
@@ -69,17 +66,17 @@ func TestExecIsBounded(t *testing.T) {
 }
 
 func TestMissingAbilitiesAreTold(t *testing.T) {
-	h := newHarness(t)
+	parts := newParts(t)
+	parts.bare = true
+	h := startHarness(t, parts, testConfig)
 	cfg := h.task("1", nil)
 	h.start(cfg)
-	task := h.store.task(cfg.ID)
-	task.place = &place{Provider: bare{h.parts.provider}, name: "bought", kind: "external"}
 	if _, err := h.ExecTask(cfg.ID, []string{"ls"}, time.Second); err == nil ||
-		!strings.Contains(err.Error(), `command "ls": provider "bought" (type external) runs no commands in its instances: want "probe"`) {
+		!strings.Contains(err.Error(), `command "ls": provider "fake" (type fake) runs no commands in its instances: want "probe"`) {
 		t.Errorf("exec: %v", err)
 	}
 	if err := h.SignalTask(cfg.ID, "SIGHUP"); err == nil ||
-		!strings.Contains(err.Error(), `signal "SIGHUP": provider "bought" (type external) sends no signals`) {
+		!strings.Contains(err.Error(), `signal "SIGHUP": provider "fake" (type fake) sends no signals`) {
 		t.Errorf("signal: %v", err)
 	}
 	ch, err := h.TaskStats(t.Context(), cfg.ID, time.Second)

@@ -173,7 +173,7 @@ func (l *launch) redo(ctx context.Context) error {
 func (l *launch) create(ctx context.Context) error {
 	l.doing = "launching"
 	l.record = record{
-		TaskID: l.cfg.ID, Provider: l.place.name, Node: l.cfg.NodeID,
+		TaskID: l.cfg.ID, Provider: l.place.name, Namespace: l.cfg.Namespace, Node: l.cfg.NodeID,
 		Ref: provider.Ref{Name: l.spec.Name, Zone: l.spec.Zone},
 	}
 	if err := l.s.records.write(l.record); err != nil {

@@ -129,7 +129,9 @@ func (d *Driver) force(h *handle, why error) error {
 
 // record is the record of a task that lives.
 func (h *handle) record() record {
-	return record{TaskID: h.cfg.ID, Provider: h.place.name, Ref: h.ref(), Node: h.labels.Node}
+	return record{
+		TaskID: h.cfg.ID, Provider: h.place.name, Ref: h.ref(), Namespace: h.labels.Namespace, Node: h.labels.Node,
+	}
 }
 
 // DestroyTask removes everything of a task, by its id alone if need be: after a

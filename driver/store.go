@@ -144,6 +144,13 @@ func (s *store) resident(slot slot) *handle {
 	return s.slots[slot]
 }
 
+// busy is true when a task or work is in a slot.
+func (s *store) busy(slot slot) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.slots[slot] != nil || s.working[slot] != nil
+}
+
 // remove forgets a task.
 func (s *store) remove(h *handle) {
 	s.mu.Lock()
