@@ -49,6 +49,7 @@ type Cluster struct {
 
 	config Config
 	ports  *ports
+	more   []*ports // of further clients
 	guard  *guard.Guard
 }
 
@@ -121,6 +122,9 @@ func (c *Cluster) Close() error {
 	if c.ports != nil {
 		err = errors.Join(err, c.ports.Close())
 	}
+	for _, block := range c.more {
+		err = errors.Join(err, block.Close())
+	}
 	if races != "" {
 		err = errors.Join(err, errors.New(races))
 	}
@@ -145,7 +149,8 @@ func (c *Cluster) env() []string {
 		"PATH=" + os.Getenv("PATH"),
 		"HOME=" + c.Dir,
 		"TMPDIR=" + filepath.Join(c.Dir, "tmp"),
-		"GORACE=log_path=" + filepath.Join(c.Dir, "race"),
+		// Without the second that a race-detecting program sleeps at its end.
+		"GORACE=atexit_sleep_ms=0 log_path=" + filepath.Join(c.Dir, "race"),
 	}
 }
 

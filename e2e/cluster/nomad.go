@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -20,6 +21,8 @@ type Nomad struct {
 	Client *api.Client
 	// Address is the root of its HTTP API.
 	Address string
+	// Metrics is where the plugin serves its own.
+	Metrics string
 
 	plugin string
 }
@@ -94,8 +97,9 @@ func newNomad(c *Cluster) (*Nomad, error) {
 	first, last := c.ports.dynamic()
 	text := fmt.Sprintf(nomadConfig, filepath.Join(c.Dir, "nomad"), filepath.Join(c.Dir, "plugins"),
 		http, c.ports.next(), c.ports.next(), first, last, c.Name, c.Consul.Address)
+	metrics := "127.0.0.1:" + strconv.Itoa(c.ports.next())
 	if c.Plugin != "" {
-		text += c.pluginConfig(address)
+		text += c.pluginConfig(address, c.StateDir, metrics)
 	}
 	file := filepath.Join(c.Dir, "nomad.hcl")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -115,12 +119,13 @@ func newNomad(c *Cluster) (*Nomad, error) {
 		},
 		Client:  client,
 		Address: address,
+		Metrics: "http://" + metrics + "/metrics",
 		plugin:  c.Plugin,
 	}, nil
 }
 
 // pluginConfig is the plugin block of the agent's configuration.
-func (c *Cluster) pluginConfig(nomad string) string {
+func (c *Cluster) pluginConfig(nomad, stateDir, metrics string) string {
 	probe := c.config.Probe
 	if probe == "" {
 		probe = fmt.Sprintf(`
@@ -142,6 +147,10 @@ func (c *Cluster) pluginConfig(nomad string) string {
 	if c.config.NoProviders {
 		providers = ""
 	}
+	serveMetrics := fmt.Sprintf("metrics {\n      address = %q\n    }", metrics)
+	if strings.Contains(c.config.PluginConfig, "metrics {") {
+		serveMetrics = "" // The test's own business.
+	}
 	return fmt.Sprintf(`
 plugin "egress" {
   config {
@@ -154,6 +163,7 @@ plugin "egress" {
     nomad {
       address = %q
     }
+    %s
     probe {
       ca_file = %q
       %s
@@ -162,7 +172,7 @@ plugin "egress" {
     %s
   }
 }
-`, c.Name, c.StateDir, c.Consul.Address, nomad, c.Origin.CAFile, probe, providers, c.config.PluginConfig)
+`, c.Name, stateDir, c.Consul.Address, nomad, serveMetrics, c.Origin.CAFile, probe, providers, c.config.PluginConfig)
 }
 
 // Start starts the agent, also again after Kill or Stop, and waits until its
