@@ -96,6 +96,9 @@ func TestProviderBlocks(t *testing.T) {
 		  type = "kvm"
 		  host "a" { address = "ssh://root@a:22" pool = "default" insecure_host_key = true }
 		  host "b" { address = "unix:///run/libvirt/libvirt-sock" }
+		  machine_type "small" { cores = 1 memory_mib = 512 }
+		  image_dirs = ["/srv/images"]
+		  keepalive  = "10s"
 		  image "debian-12" { url = "https://example.com/d.qcow2" sha256 = "00" }
 		}
 		provider "bought" { type = "external" }`)
@@ -109,6 +112,9 @@ func TestProviderBlocks(t *testing.T) {
 				"a": map[string]any{"address": "ssh://root@a:22", "pool": "default", "insecure_host_key": true},
 				"b": map[string]any{"address": "unix:///run/libvirt/libvirt-sock"},
 			},
+			"machine_type": map[string]any{"small": map[string]any{"cores": int64(1), "memory_mib": int64(512)}},
+			"image_dirs":   []string{"/srv/images"},
+			"keepalive":    "10s",
 			"image": map[string]any{
 				"debian-12": map[string]any{"url": "https://example.com/d.qcow2", "sha256": "00"},
 			},

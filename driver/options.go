@@ -46,7 +46,12 @@ var providerKeys = slices.Concat(
 			keys(kindBool, "insecure_host_key"),
 		)},
 		{name: "image", kind: kindLabels, keys: keys(kindText, "url", "sha256", "sha512", "format", "firmware")},
+		{name: "machine_type", kind: kindLabels, keys: keys(kindNumber, "cores", "memory_mib", "disk_mib")},
 	},
+	keys(kindText, "default_image", "default_machine_type", "vendor_data_file", "handshake_timeout", "keepalive"),
+	keys(kindList, "image_dirs"),
+	keys(kindBool, "image_urls", "guest_agent"),
+	keys(kindNumber, "disk_mib"),
 )
 
 func keys(kind kind, names ...string) []key {
