@@ -23,6 +23,7 @@ import (
 	lease "github.com/egress-proxies/egress/lease/command"
 	"github.com/egress-proxies/egress/provider"
 	"github.com/egress-proxies/egress/provider/external"
+	"github.com/egress-proxies/egress/provider/kvm"
 	"github.com/egress-proxies/egress/provider/process"
 	// The hidden verbs must be seen before the packages below are initialised.
 	_ "github.com/egress-proxies/egress/provider/process/early"
@@ -32,6 +33,7 @@ import (
 var factories = provider.Factories{
 	"process":  process.New,
 	"external": external.New,
+	"kvm":      kvm.New,
 }
 
 func main() {
