@@ -1,25 +1,17 @@
 package command
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"os"
 	"strings"
 	"time"
 
-	"github.com/hashicorp/consul/api"
 	"github.com/hashicorp/go-hclog"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/egress-proxies/egress/lease"
-	"github.com/egress-proxies/egress/lease/consul"
-	leasehttp "github.com/egress-proxies/egress/lease/http"
-	"github.com/egress-proxies/egress/lease/metrics"
 )
 
 // serving are the flags of `egress lease serve`.
@@ -32,6 +24,8 @@ type serving struct {
 	networksFile    string
 	tokenFile       string
 	store           string
+	prefix          string
+	advertise       string
 	rate            float64
 	shutdown        time.Duration
 	logLevel        string
@@ -72,7 +66,9 @@ func (s *serving) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.credentialsFile, "credentials-file", "", `JSON file with the proxies' credentials: {"name":{"username":"…","password":"…"}}`)
 	f.StringVar(&s.networksFile, "networks-file", "", "file with facts about exit addresses, which win over labels: 192.0.2.0/24 country=DE")
 	f.StringVar(&s.tokenFile, "token-file", "", "file with the bearer token, or with JSON of named tokens and scopes")
-	f.StringVar(&s.store, "store", "memory", "where leases live: memory (one process, lost at its end)")
+	f.StringVar(&s.store, "store", "memory", "where leases live: memory (one process, lost at its end), or consul (any number of replicas)")
+	f.StringVar(&s.prefix, "consul-prefix", "egress/lease/", "where leases live in Consul's key-value store; replicas share it")
+	f.StringVar(&s.advertise, "advertise", "", "URL at which other replicas reach this one (default: made of --listen)")
 	f.Float64Var(&s.rate, "rate", 0, "requests a second that each token may make; 0 is unlimited")
 	f.DurationVar(&s.rules.DefaultTTL, "default-ttl", s.rules.DefaultTTL, "length of a lease that does not say")
 	f.DurationVar(&s.rules.MaxTTL, "max-ttl", s.rules.MaxTTL, "longest lease")
@@ -105,8 +101,14 @@ func (s *serving) check() error {
 	if s.tokenFile == "" && !isLoopback(host) {
 		return fmt.Errorf("--listen %q: anybody who reaches it could take every proxy: want a --token-file, or a loopback address", s.listen)
 	}
-	if s.store != "memory" {
-		return fmt.Errorf("--store %q: want memory", s.store)
+	if s.store != "memory" && s.store != "consul" {
+		return fmt.Errorf("--store %q: want memory or consul", s.store)
+	}
+	if ip := net.ParseIP(host); s.store == "consul" && s.advertise == "" && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return fmt.Errorf("--listen %q: other replicas can't use that address: want --advertise with a URL", s.listen)
+	}
+	if !strings.HasSuffix(s.prefix, "/") || strings.HasPrefix(s.prefix, "/") {
+		return fmt.Errorf("--consul-prefix %q: want a path such as egress/lease/", s.prefix)
 	}
 	switch scope := lease.Scope(s.targetMatch); scope {
 	case lease.ScopeHost, lease.ScopeDomain:
@@ -129,102 +131,4 @@ func isLoopback(host string) bool {
 	}
 	ip := net.ParseIP(host)
 	return ip != nil && ip.IsLoopback()
-}
-
-// consulClient makes the client; address and token may come from Consul's own
-// environment variables.
-func (s *serving) consulClient() (*api.Client, error) {
-	config := api.DefaultConfig()
-	if s.consulAddress != "" {
-		address := s.consulAddress
-		if scheme, rest, ok := strings.Cut(address, "://"); ok && scheme != "unix" {
-			config.Scheme, address = scheme, rest
-		}
-		config.Address = address
-	}
-	config.TokenFile = s.consulTokenFile
-	return api.NewClient(config)
-}
-
-func (s *serving) run(ctx context.Context) error {
-	if err := s.check(); err != nil {
-		return err
-	}
-	logger := hclog.New(&hclog.LoggerOptions{
-		Name: "lease", Level: hclog.LevelFromString(s.logLevel), Output: os.Stderr, JSONFormat: s.logJSON,
-	})
-	client, err := s.consulClient()
-	if err != nil {
-		return fmt.Errorf("connect to Consul: %w", err)
-	}
-	credentials, err := consul.LoadCredentials(s.credentialsFile, logger)
-	if err != nil {
-		return err
-	}
-	m := metrics.New()
-	service := lease.NewService(lease.Config{Rules: s.rules, Logger: logger, Observer: m})
-	service.SetCredentials(credentials.Known)
-	watching := consul.WatcherConfig{Client: client, Services: s.services, Update: service.SetProxies, Logger: logger}
-	if s.networksFile != "" {
-		if watching.Facts, err = consul.LoadFacts(s.networksFile, logger); err != nil {
-			return err
-		}
-	}
-	watcher := consul.NewWatcher(watching)
-	m.Watch(metrics.Source{Service: service, CatalogAge: watcher.Age})
-	server := leasehttp.Config{
-		Service: service, Credentials: credentials.Get, Metrics: m.Handler(), Rate: s.rate, Logger: logger,
-		NotReady: func() string {
-			if err := watcher.Problem(); err != nil {
-				return err.Error()
-			}
-			return ""
-		},
-	}
-	if s.tokenFile != "" {
-		if server.Tokens, err = leasehttp.LoadTokens(s.tokenFile); err != nil {
-			return err
-		}
-	}
-	listener, err := net.Listen("tcp", s.listen)
-	if err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return service.Run(ctx) })
-	group.Go(func() error { return watcher.Run(ctx) })
-	group.Go(func() error {
-		return credentials.Run(ctx, func() { service.SetCredentials(credentials.Known) })
-	})
-	resign, _ := service.Lead(nil, nil)
-	defer resign()
-	group.Go(func() error { return s.serveHTTP(ctx, listener, leasehttp.New(server), logger) })
-	logger.Info("the lease service listens", "address", listener.Addr().String(), "services", s.services, "store", s.store)
-	return group.Wait()
-}
-
-// serveHTTP serves until ctx ends; then it lets requests finish.
-func (s *serving) serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler, logger hclog.Logger) error {
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          logger.StandardLogger(&hclog.StandardLoggerOptions{InferLevels: true}),
-	}
-	stopped := make(chan error, 1)
-	go func() {
-		<-ctx.Done()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdown)
-		defer cancel()
-		stopped <- server.Shutdown(ctx)
-	}()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve HTTP: %w", err)
-	}
-	if err := <-stopped; err != nil {
-		logger.Warn("some requests were cut off", "error", err)
-		return server.Close()
-	}
-	return nil
 }

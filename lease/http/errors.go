@@ -67,6 +67,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.Logger.Error("request failed", "request", p.RequestID, "error", err)
 	}
 	h := w.Header()
+	if r.Header.Get(headerForwarded) != "" && repeatable(r, err) {
+		h.Set(headerNotLeader, "1")
+	}
 	if p.RetryAfterSeconds > 0 {
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfterSeconds))
 	}

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/egress-proxies/egress/lease"
+	"github.com/egress-proxies/egress/lease/api"
 )
 
 // maxBody bounds a request: the largest valid one, a selector of 1 KiB and a
@@ -20,11 +22,18 @@ const maxBody = 64 << 10
 func handle[In, Out any](s *Server, status int, f func(*http.Request, In) (Out, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in In
-		if err := decode(w, r, &in); err != nil {
+		body, err := decode(w, r, &in)
+		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
 		out, err := f(r, in)
+		if s.Forward != nil && r.Context().Err() == nil && repeatable(r, err) {
+			// The leadership ended meanwhile.
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			s.Forward.serve(s, w, r)
+			return
+		}
 		if err != nil {
 			s.fail(w, r, err)
 			return
@@ -40,36 +49,55 @@ func handle[In, Out any](s *Server, status int, f func(*http.Request, In) (Out, 
 	})
 }
 
+// repeatable says whether the request may be made again after the error: either
+// nothing was done, or doing it twice is like doing it once.
+func repeatable(r *http.Request, err error) bool {
+	if errors.Is(err, lease.ErrUncertain) {
+		return r.Pattern != "POST "+api.PathLeases || r.Header.Get(api.HeaderKey) != ""
+	}
+	return errors.Is(err, lease.ErrNoLeader)
+}
+
 // none is the body of a request that has none.
 type none struct{}
 
 // decode reads the body strictly: unknown fields are mistakes.
-func decode(w http.ResponseWriter, r *http.Request, in any) error {
+func decode(w http.ResponseWriter, r *http.Request, in any) (body []byte, err error) {
 	if _, ok := in.(*none); ok || r.ContentLength == 0 {
-		return nil
+		return nil, nil
 	}
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(in)
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
+	body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
-	var wrongType *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &tooLarge):
-		return errTooLarge
-	case errors.As(err, &wrongType):
-		return &lease.FieldError{Field: wrongType.Field, Value: wrongType.Value, Pos: -1, Want: "want a " + wrongType.Type.String()}
-	case err != nil && strings.HasPrefix(err.Error(), "json: unknown field "):
-		return fmt.Errorf("%w: the body has an unknown field %s", lease.ErrInvalid, strings.TrimPrefix(err.Error(), "json: unknown field "))
-	case err != nil:
-		return fmt.Errorf("%w: the body: %w", lease.ErrInvalid, err)
+	if errors.As(err, &tooLarge) {
+		return nil, errTooLarge
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: the body can't be read: %w", lease.ErrInvalid, err)
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		return body, nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(in); err != nil {
+		return nil, bodyError(err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: the body goes on after the JSON object", lease.ErrInvalid)
+		return nil, fmt.Errorf("%w: the body goes on after the JSON object", lease.ErrInvalid)
 	}
-	return nil
+	return body, nil
+}
+
+// bodyError names the field that is wrong, where the decoder knows it.
+func bodyError(err error) error {
+	var wrongType *json.UnmarshalTypeError
+	if errors.As(err, &wrongType) {
+		return &lease.FieldError{Field: wrongType.Field, Value: wrongType.Value, Pos: -1, Want: "want a " + wrongType.Type.String()}
+	}
+	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return fmt.Errorf("%w: the body has an unknown field %s", lease.ErrInvalid, field)
+	}
+	return fmt.Errorf("%w: the body: %w", lease.ErrInvalid, err)
 }
 
 // writeJSON writes the answer.

@@ -22,11 +22,9 @@ type Config struct {
 	Tokens *Tokens
 	// Metrics answers /metrics; nil is 404.
 	Metrics http.Handler
-	// Forward answers instead of the handlers of the API while another process
-	// leads; nil answers "no leader".
-	Forward http.Handler
-	// Leader is the address of the leader, for /readyz; may be nil.
-	Leader func() string
+	// Forward passes the requests of the API on while another process leads; nil
+	// answers "no leader". Its fields Local and Leading are set by New.
+	Forward *Forwarder
 	// NotReady says why nothing can be granted yet, beyond what Service says;
 	// nil, and empty, is that nothing is missing.
 	NotReady func() string
@@ -58,6 +56,9 @@ func New(c Config) *Server {
 	}
 	s := &Server{Config: c, mux: http.NewServeMux(), limits: newLimiter(c.Rate)}
 	s.etagBase = newRequestID()
+	if f := c.Forward; f != nil {
+		f.Local, f.Leading = s.mux, c.Service.Leading
+	}
 	s.routes()
 	s.handler = s.log(s.recover(http.NewCrossOriginProtection().Handler(s.mux)))
 	return s
@@ -106,7 +107,7 @@ func (s *Server) lead(h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		s.Forward.ServeHTTP(w, r)
+		s.Forward.serve(s, w, r)
 	})
 }
 
@@ -116,8 +117,8 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	if s.Service.Leading() {
 		answer.Role = "leader"
 	}
-	if s.Leader != nil {
-		answer.Leader = s.Leader()
+	if s.Forward != nil {
+		answer.Leader, _ = s.Forward.Leader()
 	}
 	switch {
 	case !s.Service.Ready():

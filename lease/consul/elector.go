@@ -1,0 +1,256 @@
+package consul
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/egress-proxies/egress/lease"
+)
+
+// ElectorConfig makes an Elector.
+type ElectorConfig struct {
+	// Client talks to Consul. Required.
+	Client *api.Client
+	// Prefix is where everything is kept, with a slash at the end; "egress/lease/"
+	// when empty. Services with one prefix are replicas of each other.
+	Prefix string
+	// ID tells replicas apart. Required.
+	ID string
+	// Address is the URL at which other replicas reach this one. Required.
+	Address string
+	// Lead makes this process decide; see lease.Service.Lead. Required.
+	Lead func(lease.Store, []lease.Record) (resign func(), lost <-chan struct{})
+	// Logger is silent when nil.
+	Logger hclog.Logger
+}
+
+// Elector lets one of several replicas lead: the one whose session holds a lock
+// in Consul.
+type Elector struct {
+	ElectorConfig
+
+	// mu guards what follows.
+	mu sync.Mutex
+	// holder is the session that holds the lock; empty for none.
+	holder string
+	// leader is the address of the holder.
+	leader string
+	// changed is closed, and made anew, whenever one of both changes.
+	changed chan struct{}
+}
+
+// The times that bound a change of the leader. A leader that is killed, or
+// paused, misses checkTTL; then Consul voids its session and the lock is free.
+// Without the check, since the token may not register one, the session's own
+// time counts, of which Consul waits up to the double.
+const (
+	checkTTL   = 4 * time.Second
+	heartbeat  = time.Second
+	sessionTTL = 10 * time.Second // the least that Consul accepts
+	renewEvery = 3 * time.Second
+	// lockDelay is how long Consul keeps a lock of a void session; the checks
+	// in each transaction make more than the least useless.
+	lockDelay = time.Millisecond
+)
+
+var errSessionLost = errors.New("the session in Consul is void")
+
+// NewElector makes an elector; Run starts it.
+func NewElector(c ElectorConfig) *Elector {
+	if c.Prefix == "" {
+		c.Prefix = "egress/lease/"
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	return &Elector{ElectorConfig: c, changed: make(chan struct{})}
+}
+
+// String names the elector in logs.
+func (e *Elector) String() string { return "elector" }
+
+// Leader is the URL of the leader, empty when there is none, and a channel that
+// is closed when that changes.
+func (e *Elector) Leader() (address string, changed <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.leader, e.changed
+}
+
+// Run takes part until ctx ends, which is not an error. A leader hands over
+// before Run returns.
+func (e *Elector) Run(ctx context.Context) error {
+	var group errgroup.Group
+	group.Go(func() error {
+		e.observe(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		defer e.deregister()
+		for ctx.Err() == nil {
+			if err := e.serveTerm(ctx); err != nil && ctx.Err() == nil {
+				e.Logger.Warn("not in the election for now", "error", err)
+				pause(ctx, time.Second)
+			}
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// serveTerm opens a session, waits for the lock, leads, and gives all of that up
+// again.
+func (e *Elector) serveTerm(ctx context.Context) error {
+	session, err := e.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer e.close(session)
+	term, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group errgroup.Group
+	group.Go(func() error {
+		e.keepAlive(term, session, cancel)
+		return nil
+	})
+	err = e.lead(term, session, cancel)
+	cancel(nil)
+	_ = group.Wait()
+	return err
+}
+
+// lead waits for the lock and leads until the term ends.
+func (e *Elector) lead(term context.Context, session string, cancel context.CancelCauseFunc) error {
+	if err := e.lock(term, session); err != nil {
+		return err
+	}
+	s := &store{client: e.Client, prefix: e.Prefix, session: session, logger: e.Logger, ended: term}
+	loading, done := context.WithTimeout(term, 4*callTimeout)
+	records, err := s.load(loading)
+	done()
+	if err != nil {
+		return err
+	}
+	e.Logger.Info("leads", "records", len(records), "session", session)
+	resign, lost := e.Lead(s, records)
+	defer resign()
+	for {
+		e.mu.Lock()
+		holder, changed := e.holder, e.changed
+		e.mu.Unlock()
+		if holder != session && holder != "" {
+			return errDeposed
+		}
+		select {
+		case <-term.Done():
+			return context.Cause(term)
+		case <-lost:
+			cancel(errDeposed)
+			return errDeposed
+		case <-changed:
+		}
+	}
+}
+
+// lock tries for the lock whenever it is free.
+func (e *Elector) lock(ctx context.Context, session string) error {
+	value, err := json.Marshal(leaderValue{ID: e.ID, Address: e.Address})
+	if err != nil {
+		return err
+	}
+	for {
+		pair := &api.KVPair{Key: e.Prefix + keyLeader, Value: value, Session: session}
+		call, done := context.WithTimeout(ctx, callTimeout)
+		ok, _, err := e.Client.KV().Acquire(pair, (&api.WriteOptions{}).WithContext(call))
+		done()
+		if err != nil {
+			return fmt.Errorf("lock: %w", err)
+		}
+		if ok {
+			return nil
+		}
+		if err := e.waitFree(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// waitFree returns when the lock is free, or after a while: then one tries all
+// the same, since a lock may be delayed.
+func (e *Elector) waitFree(ctx context.Context) error {
+	timer := time.NewTimer(renewEvery)
+	defer timer.Stop()
+	for {
+		e.mu.Lock()
+		free, changed := e.holder == "", e.changed
+		e.mu.Unlock()
+		if free {
+			pause(ctx, 5*lockDelay)
+			return ctx.Err()
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+// leaderValue is the value of the lock.
+type leaderValue struct {
+	ID      string `json:"id"`
+	Address string `json:"address"`
+}
+
+// observe follows the lock.
+func (e *Elector) observe(ctx context.Context) {
+	var index uint64
+	for ctx.Err() == nil {
+		call, done := context.WithTimeout(ctx, queryTimeout)
+		options := (&api.QueryOptions{WaitIndex: index, WaitTime: waitTime}).WithContext(call)
+		pair, meta, err := e.Client.KV().Get(e.Prefix+keyLeader, options)
+		done()
+		if err != nil {
+			index = 0
+			pause(ctx, 300*time.Millisecond)
+			continue
+		}
+		index = nextIndex(index, meta.LastIndex)
+		var holder string
+		var value leaderValue
+		if pair != nil && pair.Session != "" {
+			holder = pair.Session
+			if err := json.Unmarshal(pair.Value, &value); err != nil {
+				e.Logger.Warn("the leader's address can't be read", "key", pair.Key, "error", err)
+			}
+		}
+		e.mu.Lock()
+		if holder != e.holder || value.Address != e.leader {
+			e.holder, e.leader = holder, value.Address
+			close(e.changed)
+			e.changed = make(chan struct{})
+		}
+		e.mu.Unlock()
+	}
+}
+
+// CheckAddress refuses what other replicas could not use as a URL.
+func CheckAddress(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Port() == "" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" {
+		return fmt.Errorf("address %q: want a URL such as http://10.0.0.1:7700", address)
+	}
+	return nil
+}

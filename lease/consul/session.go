@@ -1,0 +1,117 @@
+package consul
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// electionService is the name under which replicas register a check of their
+// own: a session that depends on it is void soon after its process is gone. A
+// check of a service is needed, since one of a node would count for all of the
+// node's services.
+const electionService = "egress-lease-election"
+
+func (e *Elector) serviceID() string { return electionService + "-" + e.ID }
+func (e *Elector) checkID() string   { return "service:" + e.serviceID() }
+
+// open registers the check and makes a session that depends on it.
+func (e *Elector) open(ctx context.Context) (session string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
+	defer cancel()
+	entry := &api.SessionEntry{
+		Name:      electionService + " " + e.ID,
+		TTL:       sessionTTL.String(),
+		LockDelay: lockDelay,
+		Behavior:  api.SessionBehaviorRelease,
+	}
+	if err := e.register(ctx); err != nil {
+		e.Logger.Warn("without a check of its own, a dead leader is noticed only after its session's time", "error", err)
+	} else {
+		entry.NodeChecks = []string{"serfHealth"}
+		entry.ServiceChecks = []api.ServiceCheck{{ID: e.checkID()}}
+	}
+	for {
+		session, _, err = e.Client.Session().Create(entry, (&api.WriteOptions{}).WithContext(ctx))
+		if err == nil {
+			return session, nil
+		}
+		// The agent tells the servers of a new check a moment later.
+		pause(ctx, 100*time.Millisecond)
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("make a session: %w", err)
+		}
+	}
+}
+
+// register makes the check, and lets it pass.
+func (e *Elector) register(ctx context.Context) error {
+	service := &api.AgentServiceRegistration{
+		ID:   e.serviceID(),
+		Name: electionService,
+		Tags: []string{"egress"},
+		Meta: map[string]string{"address": e.Address},
+		Check: &api.AgentServiceCheck{
+			CheckID:                        e.checkID(),
+			TTL:                            checkTTL.String(),
+			Status:                         api.HealthPassing,
+			DeregisterCriticalServiceAfter: "10m",
+		},
+	}
+	return e.Client.Agent().ServiceRegisterOpts(service, api.ServiceRegisterOpts{}.WithContext(ctx))
+}
+
+// keepAlive renews the check and the session until the term ends, and ends it
+// when the session is void or Consul has not answered for the session's time.
+func (e *Elector) keepAlive(term context.Context, session string, cancel context.CancelCauseFunc) {
+	ticker := time.NewTicker(heartbeat)
+	defer ticker.Stop()
+	contact := time.Now()
+	var renewed time.Time
+	for {
+		call, done := context.WithTimeout(term, callTimeout)
+		// A check that can't be renewed voids the session, which is seen below.
+		_ = e.Client.Agent().UpdateTTLOpts(e.checkID(), "takes part in the election", api.HealthPassing, (&api.QueryOptions{}).WithContext(call))
+		if time.Since(renewed) >= renewEvery {
+			entry, _, err := e.Client.Session().Renew(session, (&api.WriteOptions{}).WithContext(call))
+			switch {
+			case err == nil && entry == nil:
+				done()
+				cancel(errSessionLost)
+				return
+			case err == nil:
+				renewed, contact = time.Now(), time.Now()
+			case time.Since(contact) > sessionTTL:
+				done()
+				cancel(fmt.Errorf("%w: Consul has not answered for %s: %w", errSessionLost, sessionTTL, err))
+				return
+			}
+		}
+		done()
+		select {
+		case <-term.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// close gives the session up, and with it the lock.
+func (e *Elector) close(session string) {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	if _, err := e.Client.Session().Destroy(session, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
+		e.Logger.Debug("the session was left to expire", "error", err)
+	}
+}
+
+// deregister removes the check when the process ends.
+func (e *Elector) deregister() {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	if err := e.Client.Agent().ServiceDeregisterOpts(e.serviceID(), (&api.QueryOptions{}).WithContext(ctx)); err != nil {
+		e.Logger.Debug("the election's check was left to Consul", "error", err)
+	}
+}
