@@ -48,10 +48,10 @@ unit: deps $(EGRESS_CONSUL_BIN) ## the tests that start no Nomad, with the race 
 	$(GO) test $(TESTFLAGS) -run '$(RUN)' $$($(GO) list ./... | grep -v '/e2e')
 
 e2e: deps servers ## the tests against real Nomad and Consul agents
-	$(GO) test $(TESTFLAGS) -v -timeout 40m -run '$(RUN)' $(E2E)
+	$(GO) test $(TESTFLAGS) -v -parallel 4 -timeout 40m -run '$(RUN)' $(E2E)
 
 e2e-full: deps servers ## the same with the slow cases
-	EGRESS_E2E_FULL=1 $(GO) test $(TESTFLAGS) -v -timeout 120m -run '$(RUN)' $(E2E)
+	EGRESS_E2E_FULL=1 $(GO) test $(TESTFLAGS) -v -parallel 4 -timeout 120m -run '$(RUN)' $(E2E)
 
 lint: deps ## gofmt, go vet and staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' 2>/dev/null || echo .)); \
