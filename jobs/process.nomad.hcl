@@ -92,6 +92,12 @@ variable "restart_delay" {
   default = "2s"
 }
 
+variable "restart_attempts" {
+  type        = number
+  default     = 3
+  description = "How often within five minutes a proxy is started again in its place, before it is moved."
+}
+
 variable "max_parallel" {
   type        = number
   default     = 1
@@ -125,7 +131,7 @@ variable "progress_deadline" {
 variable "constraints" {
   type        = list(object({ attribute = string, operator = string, value = string }))
   default     = []
-  description = "What a node must have: [{attribute=\"driver.egress.local.local.memory_available_mib\", operator=\">=\", value=\"1000\"}]."
+  description = "What a node must have: [{attribute=\"attr.driver.egress.local.local.memory_available_mib\", operator=\">=\", value=\"1000\"}]."
 }
 
 variable "distinct_hosts" {
@@ -137,7 +143,7 @@ variable "distinct_hosts" {
 variable "spread" {
   type        = string
   default     = ""
-  description = "A node attribute over whose values the proxies are spread: \"driver.egress.hv.a.hostname\", \"unique.hostname\"."
+  description = "Over what of the nodes the proxies are spread: \"node.unique.name\", \"attr.driver.egress.hv.a.hostname\"."
 }
 
 variable "cpu" {
@@ -166,7 +172,7 @@ job "proxies" {
   dynamic "constraint" {
     for_each = var.constraints
     content {
-      attribute = "$${attr.${constraint.value.attribute}}"
+      attribute = "$${${constraint.value.attribute}}"
       operator  = constraint.value.operator
       value     = constraint.value.value
     }
@@ -180,7 +186,7 @@ job "proxies" {
   dynamic "spread" {
     for_each = [for attribute in [var.spread] : attribute if attribute != ""]
     content {
-      attribute = "$${attr.${spread.value}}"
+      attribute = "$${${spread.value}}"
     }
   }
 
@@ -205,7 +211,7 @@ job "proxies" {
     # A proxy that dies is started again at once; one that never works is moved
     # to other nodes, ever more slowly.
     restart {
-      attempts = 3
+      attempts = var.restart_attempts
       interval = "5m"
       delay    = var.restart_delay
       mode     = "fail"
