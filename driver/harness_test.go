@@ -339,6 +339,20 @@ func (f *fakeProbe) look() (probe.Verdict, <-chan struct{}) {
 	return f.says, f.changed
 }
 
+// asked is true once a proxy was to be probed.
+func (f *fakeProbe) asked() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.probed) > 0
+}
+
+// first is the proxy that was probed first.
+func (f *fakeProbe) first() probe.Proxy {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.probed[0]
+}
+
 func (f *fakeProbe) prober(_ probe.Config, proxy probe.Proxy) (prober, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -87,6 +87,8 @@ func TestRecoverRegistersWithoutAVerdict(t *testing.T) {
 		defer parts.consul.mu.Unlock()
 		return len(parts.consul.verdicts) > 0
 	})
+	parts.consul.mu.Lock()
+	defer parts.consul.mu.Unlock()
 	if first := parts.consul.verdicts[0]; first.Known() {
 		t.Errorf("registered with %+v, want the verdict unknown", first)
 	}

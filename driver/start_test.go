@@ -158,7 +158,7 @@ func TestInstanceThatEndsWhileStartingFailsTheStartAtOnce(t *testing.T) {
 		_, _, err := h.StartTask(cfg)
 		failed <- err
 	}()
-	eventually(t, "the instance runs", func() bool { return len(h.parts.names()) == 1 && h.parts.provider.World().Created() == 1 })
+	eventually(t, "the instance runs and is probed", h.parts.probe.asked)
 	h.parts.provider.World().End(name, provider.Exit{Code: 3}, "squid: bad config")
 	err := <-failed
 	if err == nil || !strings.Contains(err.Error(), "exit code 3") || !strings.Contains(err.Error(), "squid: bad config") {
@@ -204,7 +204,7 @@ func TestAdoptedInstanceIsTheSame(t *testing.T) {
 		defer close(died)
 		_, _, _ = h.StartTask(h.task("1", nil))
 	}()
-	eventually(t, "the instance runs", func() bool { return parts.provider.World().Created() == 1 })
+	eventually(t, "the instance runs and is probed", parts.probe.asked)
 	crash(t, h)
 	<-died
 	parts.probe.say(works)

@@ -110,7 +110,7 @@ func TestCredentialsComeFromTheirFileAndFollowIt(t *testing.T) {
 	write("first")
 	h := startHarness(t, parts, testConfig+"credentials_file = \""+path+"\"")
 	h.start(h.task("1", m{"auth": []m{{"name": "crawl"}}}))
-	if first := parts.probe.probed[0]; first.Username != "u" || first.Password != "first" {
+	if first := parts.probe.first(); first.Username != "u" || first.Password != "first" {
 		t.Error("the first probe has other credentials than the file")
 	}
 	if entry, _ := parts.consul.get(parts.names()[0]); entry.endpoint.Auth != "crawl" {
