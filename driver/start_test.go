@@ -234,10 +234,17 @@ func TestOtherTaskIDTakesOverFromAStartInFlight(t *testing.T) {
 		first <- err
 	}()
 	<-reached
-	time.AfterFunc(10*time.Millisecond, release)
-	h.start(h.task("2", nil))
+	second := make(chan error, 1)
+	go func() {
+		_, _, err := h.StartTask(h.task("2", nil))
+		second <- err
+	}()
 	if err := <-first; err == nil || !strings.Contains(err.Error(), errSuperseded.Error()) {
 		t.Errorf("the first start: %v, want it given up", err)
+	}
+	release()
+	if err := <-second; err != nil {
+		t.Errorf("the second start: %v", err)
 	}
 	if names := h.parts.names(); len(names) != 1 {
 		t.Errorf("instances %q, want one", names)
