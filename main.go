@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/egress-proxies/egress/driver"
+	gc "github.com/egress-proxies/egress/driver/command"
 	"github.com/egress-proxies/egress/fingerprint"
 	check "github.com/egress-proxies/egress/fingerprint/command"
 	"github.com/egress-proxies/egress/internal/version"
@@ -72,13 +73,14 @@ The verbs below are for people and for the lease service.`,
   egress lease serve                    hand working proxies to crawlers
   egress lease acquire country=DE       lease one
   egress proxies                        what is there, and what works
+  egress gc --dry-run                   what is left that no allocation needs?
   egress proxy --listen 127.0.0.1:3128  run the built-in forward proxy`,
 		SilenceUsage: true,
 	}
 	root.AddCommand(versionCommand())
 	root.AddCommand(process.Commands()...)
 	root.AddCommand(lease.Commands()...)
-	root.AddCommand(jobs.Command(), check.Command(sources))
+	root.AddCommand(jobs.Command(), check.Command(sources), gc.Command(factories))
 	return root
 }
 
