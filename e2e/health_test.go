@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -293,5 +296,51 @@ func TestATargetThatLeavesTheConfigLeavesTheNode(t *testing.T) {
 	}
 	if driver := node.Drivers["egress"]; driver.HealthDescription != "Healthy" {
 		t.Errorf("driver: %q, want Healthy", driver.HealthDescription)
+	}
+}
+
+// TestMetricsOfThePluginWaitForTheirPort, which another agent of the host holds:
+// the plugin works on without, and says so once.
+func TestMetricsOfThePluginWaitForTheirPort(t *testing.T) {
+	f := own(t, cluster.Config{PluginConfig: healthConfig})
+	if err := f.Nomad.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	address := strings.TrimSuffix(strings.TrimPrefix(f.Nomad.Metrics, "http://"), "/metrics")
+	other, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }()
+	if err := f.Nomad.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.fleet(map[string]string{"count": "1"})
+	f.passing(1)
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f.until("the plugin serves its metrics", func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.Nomad.Metrics, nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		text, err := io.ReadAll(response.Body)
+		if err == nil && !strings.Contains(string(text), `egress_target_up{provider="spare",target="local"} 1`) {
+			err = fmt.Errorf("metrics:\n%s", text)
+		}
+		return err
+	})
+	log, err := os.ReadFile(filepath.Join(f.Dir, "nomad.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(log), "metrics are not served yet"); n != 1 {
+		t.Errorf("the taken port is told %d times, want once", n)
 	}
 }

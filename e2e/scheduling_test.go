@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -197,14 +196,5 @@ func TestTheFleetFollowsTheHealthOfItsNodes(t *testing.T) {
 		both(id, "e2e")
 		repair()
 		both(id, "e2e", "second")
-	})
-	t.Run("the second plugin works without the port of its metrics", func(t *testing.T) {
-		text, err := os.ReadFile(filepath.Join(f.Dir, "second", "nomad.log"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(string(text), "metrics are not served yet"); n > 1 {
-			t.Errorf("the taken port is told %d times, want once", n)
-		}
 	})
 }

@@ -35,6 +35,20 @@ const (
 	gib = 1 << 30
 )
 
+// Readable gives a target's facts with exact sizes in the rounder units of the
+// attributes, for people.
+func Readable(facts map[string]string) map[string]string {
+	readable := make(map[string]string, len(facts))
+	for key, value := range facts {
+		number, err := strconv.ParseInt(value, 10, 64)
+		if size, ok := sizes[key]; ok && err == nil {
+			key, value = size.published, strconv.FormatInt(number/size.unit, 10)
+		}
+		readable[key] = value
+	}
+	return readable
+}
+
 // maxText bounds a fact that is text. Nomad has no bound of its own.
 const maxText = 128
 

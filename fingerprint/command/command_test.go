@@ -42,7 +42,7 @@ func twoZones() *fake.Provider { return fake.New(fake.Options{Zones: []string{"a
 
 func TestATargetThatIsNotReadyIsShownWithWhatToDo(t *testing.T) {
 	f := twoZones()
-	f.SetFacts("a", map[string]string{"pool_available_gib": "437", "libvirt_version": "9.0.0"})
+	f.SetFacts("a", map[string]string{"pool_available_bytes": "469762048000", "libvirt_version": "9.0.0"})
 	f.Fail("check/b", -1, fake.Because(provider.PoolNotActive, "pool \"x\" is inactive: virsh pool-start x"))
 	out, code, err := check(t.Context(), f)
 	if code != 1 || err == nil || err.Error() != "1 of 2 targets not ready" {

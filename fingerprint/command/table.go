@@ -102,7 +102,7 @@ func table(w io.Writer, targets []fingerprint.Target) error {
 			ready = "yes"
 		}
 		fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-			t.Provider, dash(t.Target), t.Type, ready, t.Reason, latency(t.Latency), facts(t.Facts))
+			t.Provider, dash(t.Target), t.Type, ready, t.Reason, latency(t.Latency), facts(fingerprint.Readable(t.Facts)))
 	}
 	if err := tab.Flush(); err != nil {
 		return err
