@@ -93,21 +93,6 @@ func (l *leases) acquire(request api.Acquire) api.Lease {
 	return answer.Leases[0]
 }
 
-// proxies are those that the service knows, in the given state; any when empty.
-func (l *leases) proxies(ctx context.Context, state string) ([]api.Proxy, error) {
-	var answer api.Proxies
-	if err := l.call(ctx, http.MethodGet, api.PathProxies, nil, &answer, http.StatusOK); err != nil {
-		return nil, err
-	}
-	var some []api.Proxy
-	for _, proxy := range answer.Proxies {
-		if state == "" || proxy.State == state {
-			some = append(some, proxy)
-		}
-	}
-	return some, nil
-}
-
 func (l *leases) release(lease api.Lease) {
 	l.f.t.Helper()
 	// Not the test's context: clean-ups release too.

@@ -77,14 +77,6 @@ func (g *group) blockedBy(target string) bool {
 	return c != nil && c.cooling
 }
 
-// free is how many more leases the group takes; -1 is unlimited.
-func (g *group) free() int {
-	if g.limit == 0 {
-		return -1
-	}
-	return max(0, g.limit-g.active)
-}
-
 // countLimit finds the group's limit: the strictest one of its members.
 func (g *group) countLimit() {
 	g.limit = 0

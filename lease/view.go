@@ -1,7 +1,5 @@
 package lease
 
-import "math/bits"
-
 // view is an index for one selector: the groups that can be leased, in the
 // order of selection, and how many proxies are in each state. It is kept up to
 // date at every change, so that an acquire costs the same in a large pool.
@@ -64,15 +62,6 @@ func (v *view) grow(g *group) {
 		v.pos = append(v.pos, -1)
 		v.usable = append(v.usable, 0)
 	}
-}
-
-// size is how many proxies the selector chooses.
-func (v *view) size() int {
-	n := 0
-	for _, word := range v.member {
-		n += bits.OnesCount64(word)
-	}
-	return n
 }
 
 // place puts the group where it belongs now: into, out of, or elsewhere in the

@@ -161,12 +161,6 @@ func (d *daemon) finish(conn net.Conn, p packet) bool {
 	return true
 }
 
-func text(s string) []byte {
-	b := binary.BigEndian.AppendUint32(nil, uint32(len(s)))
-	b = append(b, s...)
-	return append(b, make([]byte, (4-len(s)%4)%4)...)
-}
-
 // host is a Host connected to the daemon; its log goes to w.
 func (d *daemon) host(t *testing.T, w io.Writer) *Host {
 	t.Helper()
