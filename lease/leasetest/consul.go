@@ -1,0 +1,169 @@
+// Package leasetest runs a real Consul for tests of the lease service.
+package leasetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// Consul is a Consul server of a test's own, with its state on disk.
+type Consul struct {
+	// Address is that of its HTTP API; it stays the same over restarts.
+	Address string
+	// Client talks to it.
+	Client *api.Client
+
+	t      testing.TB
+	args   []string
+	cmd    *exec.Cmd
+	output bytes.Buffer
+}
+
+// startTimeout bounds the wait for a Consul that elects itself, on a machine
+// that is busy with other tests.
+const startTimeout = time.Minute
+
+// StartConsul starts a server; it ends with the test. The binary is found by
+// EGRESS_CONSUL_BIN, or in the cache that `make test` fills.
+func StartConsul(t testing.TB) *Consul {
+	t.Helper()
+	ports := freePorts(t, 4)
+	c := &Consul{t: t, Address: "127.0.0.1:" + ports[0]}
+	c.args = []string{"agent", "-server", "-bootstrap-expect=1", "-data-dir=" + t.TempDir(), "-node=test",
+		"-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn", "-http-port=" + ports[0], "-server-port=" + ports[1],
+		"-serf-lan-port=" + ports[2], "-serf-wan-port=" + ports[3], "-dns-port=-1", "-grpc-port=-1",
+		"-hcl=performance { raft_multiplier = 1 }", "-hcl=disable_update_check = true"}
+	config := api.DefaultConfig()
+	config.Address = c.Address
+	var err error
+	if c.Client, err = api.NewClient(config); err != nil {
+		t.Fatal(err)
+	}
+	c.Start()
+	t.Cleanup(func() {
+		c.Kill()
+		if t.Failed() {
+			t.Logf("Consul said:\n%s", c.output.String())
+		}
+	})
+	return c
+}
+
+// Start starts it, also again, and waits until it answers.
+func (c *Consul) Start() {
+	c.t.Helper()
+	c.cmd = exec.Command(binary(c.t), c.args...)
+	c.cmd.Stdout, c.cmd.Stderr = &c.output, &c.output
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := c.cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	Until(c.t, startTimeout, "Consul has a leader and knows its node", func() error {
+		nodes, _, err := c.Client.Catalog().Nodes((&api.QueryOptions{RequireConsistent: true}).WithContext(c.t.Context()))
+		if err == nil && len(nodes) == 0 {
+			err = fmt.Errorf("no node yet")
+		}
+		return err
+	})
+}
+
+// Kill ends it at once; its state stays on disk.
+func (c *Consul) Kill() {
+	if c.cmd == nil {
+		return
+	}
+	_ = c.cmd.Process.Kill()
+	_ = c.cmd.Wait()
+	c.cmd = nil
+}
+
+// Signal sends it a signal: SIGSTOP makes it hang.
+func (c *Consul) Signal(s os.Signal) { _ = c.cmd.Process.Signal(s) }
+
+// Proxy registers a proxy as the driver does, or changes it. Without a status it
+// has no check: one with a TTL is critical after a restart of Consul until
+// somebody renews it.
+func (c *Consul) Proxy(id, address string, port int, status string, meta map[string]string) {
+	c.t.Helper()
+	all := map[string]string{"instance": id, "provider": "test", "scheme": "http", "max_leases": "1"}
+	for key, value := range meta {
+		all[key] = value
+	}
+	service := &api.AgentServiceRegistration{
+		ID: "egress-" + id, Name: "egress-proxy", Address: address, Port: port, Tags: []string{"egress"}, Meta: all,
+	}
+	if status != "" {
+		service.Check = &api.AgentServiceCheck{CheckID: "egress-" + id, TTL: "1h", Status: status}
+	}
+	if err := c.Client.Agent().ServiceRegister(service); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Until repeats check until it gives nil, and fails the test at the timeout.
+func Until(t testing.TB, timeout time.Duration, what string, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("waited %s for: %s: %v", timeout, what, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// FreePort is a port that was free a moment ago.
+func FreePort(t testing.TB) string { return freePorts(t, 1)[0] }
+
+func freePorts(t testing.TB, n int) []string {
+	t.Helper()
+	ports := make([]string, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports[i] = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+// binary finds Consul.
+func binary(t testing.TB) string {
+	if path := os.Getenv("EGRESS_CONSUL_BIN"); path != "" {
+		return path
+	}
+	cache := os.Getenv("EGRESS_CACHE")
+	if cache == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cache = filepath.Join(home, ".cache", "egress")
+	}
+	path := filepath.Join(cache, "bin", "consul")
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("no Consul to test with: %v (make test builds it; EGRESS_CONSUL_BIN names another)", err)
+	}
+	return path
+}
