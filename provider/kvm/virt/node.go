@@ -66,8 +66,9 @@ type Memory struct {
 func (h *Host) Memory(ctx context.Context) (Memory, error) {
 	var m Memory
 	err := h.call(ctx, "NodeGetMemoryStats", nil, func(l *libvirt.Libvirt) error {
-		// All cells; libvirt has four numbers for them.
-		stats, _, err := l.NodeGetMemoryStats(8, int32(libvirt.NodeMemoryStatsAllCells), 0)
+		// libvirt refuses to be asked for more or fewer numbers than it has, and
+		// has four of all cells: "nparams in virHostMemGetStatsLinux must be 4".
+		stats, _, err := l.NodeGetMemoryStats(4, int32(libvirt.NodeMemoryStatsAllCells), 0)
 		for _, stat := range stats {
 			switch stat.Field {
 			case "total":
