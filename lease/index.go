@@ -75,6 +75,7 @@ func (p *Pool) leave(e *entry) {
 
 // enter puts the entry into the views whose selector chooses it.
 func (p *Pool) enter(e *entry) {
+	p.version++
 	e.state = e.disposition()
 	if e.gone {
 		return
@@ -95,6 +96,7 @@ func (p *Pool) enter(e *entry) {
 
 // touched follows a change of the group's leases or of its cooldown.
 func (p *Pool) touched(g *group) {
+	p.version++
 	for _, e := range g.members {
 		now := e.disposition()
 		if now == e.state {
@@ -117,6 +119,7 @@ func (p *Pool) touched(g *group) {
 
 // retarget follows a change of what one target blocks.
 func (p *Pool) retarget(g *group, target string) {
+	p.version++
 	for _, v := range p.viewList {
 		if v.target == target {
 			v.place(p, g)

@@ -49,6 +49,8 @@ type Pool struct {
 	endNext int
 
 	changes []Change
+	// version grows with every change of what the lists show.
+	version uint64
 	// roomy is set when something was freed that a waiting acquire may want.
 	roomy bool
 	// listen gets every event; nil when nobody listens.

@@ -43,6 +43,9 @@ func (s *Service) update(change func(*Pool)) {
 	s.rewind()
 }
 
+// Version grows with every change of what the lists show.
+func (s *Service) Version() uint64 { return s.version.Load() }
+
 // Ready is true once the pool is known.
 func (s *Service) Ready() bool {
 	s.mu.Lock()

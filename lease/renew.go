@@ -21,6 +21,7 @@ func (p *Pool) Renew(id string, ttl time.Duration) (Lease, error) {
 	}
 	h.ttl = ttl
 	h.renewals++
+	p.version++
 	p.alarms.set(&h.alarm, p.now+ttl)
 	if h.session != "" {
 		p.keepSession(h)

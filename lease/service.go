@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -55,6 +56,8 @@ type Service struct {
 	events []Event
 	// wakeAt is when the timer of Run fires.
 	wakeAt time.Time
+	// version is the pool's, for readers without the lock.
+	version atomic.Uint64
 	// wake makes Run look at its timer again.
 	wake chan struct{}
 }

@@ -93,6 +93,7 @@ func (s *Service) stepDown(t *term, why error) {
 // stored before anybody may be told of the pool's present state; nil when that
 // is stored already. mu is held.
 func (s *Service) flush() *batch {
+	s.version.Store(s.pool.version)
 	changes, events := s.pool.TakeChanges(), s.events
 	s.events = nil
 	t := s.term

@@ -128,7 +128,7 @@ func (s *serving) parts(listener net.Listener) (*parts, error) {
 const forwardFor = 15 * time.Second
 
 // handler makes the HTTP side.
-func (s *serving) handler(p *parts) (http.Handler, error) {
+func (s *serving) handler(p *parts) (*leasehttp.Server, error) {
 	config := leasehttp.Config{
 		Service: p.service, Credentials: p.credentials.Get, Metrics: p.metrics.Handler(), Rate: s.rate, Logger: p.logger,
 		NotReady: func() string {
@@ -172,7 +172,7 @@ func (s *serving) consulClient() (*api.Client, error) {
 }
 
 // serveHTTP serves until ctx ends; then it lets requests finish.
-func (s *serving) serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler, logger hclog.Logger) error {
+func (s *serving) serveHTTP(ctx context.Context, listener net.Listener, handler *leasehttp.Server, logger hclog.Logger) error {
 	server := &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -180,6 +180,7 @@ func (s *serving) serveHTTP(ctx context.Context, listener net.Listener, handler 
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          logger.StandardLogger(&hclog.StandardLoggerOptions{InferLevels: true}),
 	}
+	server.RegisterOnShutdown(handler.Close)
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()

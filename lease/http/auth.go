@@ -19,8 +19,7 @@ type Scope string
 
 // The scopes. Admin includes the others.
 const (
-	// ScopeRead lists leases, proxies and cooldowns, without passwords... of
-	// leases it shows all.
+	// ScopeRead lists leases, proxies and cooldowns, without passwords.
 	ScopeRead Scope = "read"
 	// ScopeLease acquires, renews, reports and releases.
 	ScopeLease Scope = "lease"

@@ -27,6 +27,7 @@ func handle[In, Out any](s *Server, status int, f func(*http.Request, In) (Out, 
 			s.fail(w, r, err)
 			return
 		}
+		version := s.Service.Version()
 		out, err := f(r, in)
 		if s.Forward != nil && r.Context().Err() == nil && repeatable(r, err) {
 			// The leadership ended meanwhile.
@@ -42,7 +43,8 @@ func handle[In, Out any](s *Server, status int, f func(*http.Request, In) (Out, 
 			w.WriteHeader(status)
 			return
 		}
-		if s.notModified(w, r) {
+		// A list that changed while it was made belongs to neither version.
+		if version == s.Service.Version() && s.notModified(w, r, version) {
 			return
 		}
 		writeJSON(w, status, out)

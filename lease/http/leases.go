@@ -50,7 +50,7 @@ func (s *Server) getLease(r *http.Request, _ none) (api.Lease, error) {
 	if err != nil {
 		return api.Lease{}, err
 	}
-	return s.wireLease(&l), nil
+	return *withoutPassword(s.wireLease(&l)), nil
 }
 
 func (s *Server) listLeases(r *http.Request, _ none) (api.Leases, error) {
@@ -63,7 +63,11 @@ func (s *Server) listLeases(r *http.Request, _ none) (api.Leases, error) {
 		return api.Leases{}, err
 	}
 	list, next := cut(list, page, func(l lease.Lease) string { return l.ID })
-	return api.Leases{Leases: s.wireLeases(list), Next: next}, nil
+	out := api.Leases{Leases: s.wireLeases(list), Next: next}
+	for i := range out.Leases {
+		out.Leases[i] = *withoutPassword(out.Leases[i])
+	}
+	return out, nil
 }
 
 func (s *Server) cooldowns(r *http.Request, _ none) (api.Cooldowns, error) {

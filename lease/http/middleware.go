@@ -157,6 +157,3 @@ func (e *rateError) Error() string {
 
 // Is makes it an errTooMany.
 func (e *rateError) Is(target error) bool { return target == errTooMany }
-
-// notModified is for lists; see etag.go.
-func (s *Server) notModified(http.ResponseWriter, *http.Request) bool { return false }

@@ -4,6 +4,7 @@ package http
 
 import (
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -44,6 +45,9 @@ type Server struct {
 	handler  http.Handler
 	limits   *limiter
 	etagBase string
+	// closing is closed when the process ends.
+	closing   chan struct{}
+	closeOnce sync.Once
 }
 
 // New makes a server.
@@ -54,7 +58,7 @@ func New(c Config) *Server {
 	if c.Credentials == nil {
 		c.Credentials = func(string) (string, string, bool) { return "", "", false }
 	}
-	s := &Server{Config: c, mux: http.NewServeMux(), limits: newLimiter(c.Rate)}
+	s := &Server{Config: c, mux: http.NewServeMux(), limits: newLimiter(c.Rate), closing: make(chan struct{})}
 	s.etagBase = newRequestID()
 	if f := c.Forward; f != nil {
 		f.Local, f.Leading = s.mux, c.Service.Leading
@@ -80,6 +84,7 @@ func (s *Server) routes() {
 	s.api("POST "+api.PathDrain, ScopeAdmin, handle(s, http.StatusOK, s.mark(lease.MarkDrain)))
 	s.api("POST "+api.PathUnfreeze, ScopeAdmin, handle(s, http.StatusOK, s.mark(lease.MarkNone)))
 	s.api("GET "+api.PathCooldowns, ScopeRead, handle(s, http.StatusOK, s.cooldowns))
+	s.api("GET "+api.PathEvents, ScopeRead, http.HandlerFunc(s.events))
 	s.mux.HandleFunc("GET "+api.PathHealth, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok\n"))
