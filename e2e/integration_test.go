@@ -5,8 +5,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -94,53 +94,50 @@ func TestScriptCheckProbes(t *testing.T) {
 	f.serviceOf(f.name, consul.HealthPassing)
 }
 
-// TestAllocLogsShowTheProxysOutput also after the plugin was replaced, each
-// line once.
-func TestAllocLogsShowTheProxysOutput(t *testing.T) {
-	f := shared(t)
+// TestAllocLogsShowEachLineOnce is what `nomad alloc logs` shows of the proxy's
+// own output, also over the death of the agent.
+func TestAllocLogsShowEachLineOnce(t *testing.T) {
+	f := own(t, cluster.Config{})
 	f.fleet(map[string]string{"count": "1"})
-	entry := f.passing(1)[0]
-	for range 3 {
-		f.works(proxyURL(entry))
-	}
+	proxy := proxyURL(f.passing(1)[0])
 	alloc := f.running(f.name, 1)[0].ID
-	host := strings.TrimPrefix(f.Origin.HTTPS, "https://")
-	f.until("the logs show the requests", func(ctx context.Context) error {
+	const lines = 6
+	for line := range lines {
+		if line == lines/2 {
+			f.restartNomad(f.Nomad.Kill)
+		}
+		// A gate that nobody holds is a page like any other.
+		if _, err := f.fetch(t.Context(), proxy, fmt.Sprintf("%s/gate/line-%d", f.Origin.HTTP, line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.until("the logs have each line", func(ctx context.Context) error {
 		text, err := f.logs(ctx, alloc)
 		if err != nil {
 			return err
 		}
-		if n := strings.Count(text, host); n < 3 {
-			return fmt.Errorf("%d requests to %s in %d bytes", n, host, len(text))
+		for line := range lines {
+			if n := strings.Count(text, fmt.Sprintf("/gate/line-%d\"", line)); n != 1 {
+				return fmt.Errorf("line %d is there %d times, in %d bytes", line, n, len(text))
+			}
 		}
 		return nil
 	})
 }
 
-// logs are the outputs of an allocation's task.
+// logs are the outputs of an allocation's task, as a person gets them.
 func (f *fixture) logs(ctx context.Context, alloc string) (string, error) {
-	info, _, err := f.Nomad.Client.Allocations().Info(alloc, (&nomad.QueryOptions{}).WithContext(ctx))
+	nomad, err := cluster.Server("nomad", "EGRESS_NOMAD_BIN")
 	if err != nil {
 		return "", err
 	}
 	var all bytes.Buffer
-	for _, stream := range []string{"stdout", "stderr"} {
-		cancel := make(chan struct{})
-		frames, errs := f.Nomad.Client.AllocFS().Logs(info, false, "proxy", stream, "start", 0, cancel, nil)
-		for open := true; open; {
-			select {
-			case frame, ok := <-frames:
-				if open = ok; ok {
-					all.Write(frame.Data)
-				}
-			case err := <-errs:
-				if err != nil && err != io.EOF {
-					return "", err
-				}
-				open = false
-			}
+	for _, stream := range []string{"-stderr=false", "-stderr"} {
+		cmd := exec.CommandContext(ctx, nomad, "alloc", "logs", "-address="+f.Nomad.Address, stream, alloc)
+		cmd.Stdout, cmd.Stderr = &all, &all
+		if err := cmd.Run(); err != nil {
+			return "", fmt.Errorf("%w: %s", err, all.String())
 		}
-		close(cancel)
 	}
 	return all.String(), nil
 }

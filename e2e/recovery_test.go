@@ -3,6 +3,8 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -208,50 +210,53 @@ func TestJobStoppedMidStart(t *testing.T) {
 }
 
 // TestAlwaysTenAgain kills a proxy, the plugin and the agent under a fleet of
-// ten and under one another.
+// ten and under one another; `make e2e-full` goes on at random.
 func TestAlwaysTenAgain(t *testing.T) {
 	f := own(t, cluster.Config{})
-	f.fleet(map[string]string{"count": "10", "max_parallel": "10"})
+	f.fleet(map[string]string{"count": "10", "restart_attempts": "100"})
 	entries := f.passing(10)
 	killProxy := func(i int) {
 		if err := f.listener(entries[i].Service.Port).Signal(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, step := range []struct {
-		name string
-		do   func()
-	}{
-		{"a proxy", func() { killProxy(0) }},
-		{"a proxy, then the plugin before it is seen", func() { killProxy(1); f.killPlugin() }},
-		{"the plugin, then a proxy", func() { f.killPlugin(); killProxy(2) }},
-		{"the agent, with a proxy that dies meanwhile", func() {
-			f.restartNomad(func() error {
-				if err := f.Nomad.Kill(); err != nil {
-					return err
-				}
-				killProxy(3)
-				return nil
-			})
-		}},
-	} {
-		t.Log("killed: " + step.name)
-		step.do()
-		f.until("ten proxies work", func(ctx context.Context) (err error) {
-			entries, err = f.Consul.Services(ctx, f.name)
-			if err != nil || len(entries) != 10 {
-				return errNotYet(len(entries), err)
-			}
-			for _, entry := range entries {
-				if status := entry.Checks.AggregatedStatus(); status != consul.HealthPassing {
-					return fmt.Errorf("%s is %s", entry.Service.ID, status)
-				}
-				if listeners, err := f.listeners(entry.Service.Port); err != nil || len(listeners) != 1 {
-					return fmt.Errorf("%s: listeners %v, %v", entry.Service.ID, listeners, err)
-				}
-			}
-			return nil
+	killAgent := func(meanwhile func()) {
+		f.restartNomad(func() error {
+			err := f.Nomad.Kill()
+			meanwhile()
+			return err
 		})
+	}
+	steps := []struct {
+		name string
+		do   func(proxy int)
+	}{
+		{"a proxy", killProxy},
+		{"a proxy, then the plugin before it is seen", func(i int) { killProxy(i); f.killPlugin() }},
+		{"the plugin, then a proxy", func(i int) { f.killPlugin(); killProxy(i) }},
+		{"the agent, with a proxy that dies meanwhile", func(i int) { killAgent(func() { killProxy(i) }) }},
+		{"the agent and the plugin", func(int) {
+			plugin, err := f.Nomad.PluginProcess()
+			if err != nil {
+				t.Fatal(err)
+			}
+			killAgent(func() { _ = plugin.Signal(syscall.SIGKILL) })
+		}},
+	}
+	again := func(name string) {
+		t.Log("killed: " + name)
+		entries = f.exactly(10)
+	}
+	for i, step := range steps {
+		step.do(i)
+		again(step.name)
+	}
+	if os.Getenv("EGRESS_E2E_FULL") != "" {
+		for range 40 {
+			step := steps[rand.IntN(len(steps))]
+			step.do(rand.IntN(len(entries)))
+			again(step.name)
+		}
 	}
 	for _, entry := range entries {
 		f.works(proxyURL(entry))
@@ -260,4 +265,25 @@ func TestAlwaysTenAgain(t *testing.T) {
 	if err := checkBaseline(f.Cluster); err != nil {
 		t.Error(err)
 	}
+}
+
+// exactly waits until n proxies are registered, pass, and are one process each.
+func (f *fixture) exactly(n int) (entries []*consul.ServiceEntry) {
+	f.t.Helper()
+	f.until(fmt.Sprintf("%d proxies work", n), func(ctx context.Context) (err error) {
+		entries, err = f.Consul.Services(ctx, f.name)
+		if err != nil || len(entries) != n {
+			return errNotYet(len(entries), err)
+		}
+		for _, entry := range entries {
+			if status := entry.Checks.AggregatedStatus(); status != consul.HealthPassing {
+				return fmt.Errorf("%s is %s", entry.Service.ID, status)
+			}
+			if listeners, err := f.listeners(entry.Service.Port); err != nil || len(listeners) != 1 {
+				return fmt.Errorf("%s: listeners %v, %v", entry.Service.ID, listeners, err)
+			}
+		}
+		return nil
+	})
+	return entries
 }
