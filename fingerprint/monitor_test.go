@@ -76,12 +76,24 @@ func silent(t *testing.T, results <-chan Result, d time.Duration) {
 
 func TestTenIdleMinutesPublishNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // guards free
 		free, memory := 437.0, 15873.0
+		set := func(value float64) {
+			mu.Lock()
+			defer mu.Unlock()
+			free = value
+		}
+		shrink := func(by float64) float64 {
+			mu.Lock()
+			defer mu.Unlock()
+			free -= by
+			return free
+		}
 		random := rand.New(rand.NewPCG(1, 2))
 		idle := source("hv", func(context.Context) []provider.Verdict {
 			// An idle host's disks grow by a little, its memory goes up and
 			// down, and every check takes another time.
-			free -= random.Float64() * 0.05
+			free := shrink(random.Float64() * 0.05)
 			time.Sleep(time.Duration(random.IntN(2000)) * time.Millisecond)
 			var verdicts []provider.Verdict
 			for _, host := range []string{"b", "a"} {
@@ -104,8 +116,7 @@ func TestTenIdleMinutesPublishNothing(t *testing.T) {
 			t.Errorf("pool_available_gib = %q, want 400", got)
 		}
 		silent(t, results, 10*time.Minute)
-		synctest.Wait() // No check runs now.
-		free = 380      // Now something that matters changes.
+		set(380) // Now something that matters changes.
 		if got := next(t, results, 10*time.Second).Attributes["driver.egress.hv.a.pool_available_gib"]; got != "350" {
 			t.Errorf("pool_available_gib = %q, want 350", got)
 		}
