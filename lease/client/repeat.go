@@ -49,3 +49,6 @@ func passes(err error) bool {
 	var broken *url.Error
 	return errors.As(err, &broken) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
+
+// giveBack bounds the effort to release a lease; what can't be released expires.
+const giveBack = 5 * time.Second

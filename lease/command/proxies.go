@@ -22,6 +22,7 @@ why not.`,
 		Example: `  egress proxies
   egress proxies country=DE
   egress proxies --json | jq '.[] | select(.state != "free")'`,
+		Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, args []string) error {
 			c, err := r.open(command)
 			if err != nil {
@@ -35,6 +36,7 @@ why not.`,
 		},
 	}
 	r.flags(command)
+	command.AddCommand(markCommands()...)
 	return command
 }
 
