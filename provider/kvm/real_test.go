@@ -22,9 +22,9 @@ import (
 // variable and runs this package's tests where its daemons can be reached.
 const realHosts = "EGRESS_KVM_HOSTS"
 
-// real gives the options of a provider on real daemons, and an image without a
+// realOptions are those of a provider on real daemons, and an image without a
 // system on it: its machines run and never have an address.
-func real(t *testing.T, firmware string) map[string]any {
+func realOptions(t testing.TB, firmware string) map[string]any {
 	t.Helper()
 	raw := os.Getenv(realHosts)
 	if raw == "" {
@@ -48,7 +48,7 @@ func real(t *testing.T, firmware string) map[string]any {
 	}
 }
 
-func realProvider(t *testing.T, options map[string]any, cluster, state string) *Provider {
+func realProvider(t testing.TB, options map[string]any, cluster, state string) *Provider {
 	t.Helper()
 	logger := hclog.NewNullLogger()
 	if os.Getenv("EGRESS_TEST_TRACE") != "" {
@@ -68,7 +68,7 @@ func realProvider(t *testing.T, options map[string]any, cluster, state string) *
 }
 
 func TestRealContract(t *testing.T) {
-	options, state := real(t, "bios"), t.TempDir()
+	options, state := realOptions(t, "bios"), t.TempDir()
 	outside := realProvider(t, options, "contract", t.TempDir())
 	providertest.Run(t, providertest.Harness{
 		New: func(t *testing.T, cluster string) provider.Provider {
@@ -110,7 +110,7 @@ func TestRealContract(t *testing.T) {
 // Case 39: UEFI leaves variables, which are undefined with the machine. The
 // firmware also shows that the console's file is read.
 func TestRealUEFI(t *testing.T) {
-	p := realProvider(t, real(t, "uefi"), "contract", t.TempDir())
+	p := realProvider(t, realOptions(t, "uefi"), "contract", t.TempDir())
 	s := named(t, "uefi")
 	i := create(t, p, s)
 	t.Cleanup(func() {
@@ -140,7 +140,7 @@ func TestRealUEFI(t *testing.T) {
 }
 
 func TestRealWatchTellsTheEnd(t *testing.T) {
-	p := realProvider(t, real(t, "bios"), "contract", t.TempDir())
+	p := realProvider(t, realOptions(t, "bios"), "contract", t.TempDir())
 	i := create(t, p, named(t, "watch"))
 	updates, err := p.Watch(t.Context(), i.Ref)
 	if err != nil {
@@ -173,7 +173,7 @@ func TestRealWatchTellsTheEnd(t *testing.T) {
 }
 
 func TestRealCheck(t *testing.T) {
-	options := real(t, "bios")
+	options := realOptions(t, "bios")
 	for _, v := range realProvider(t, options, "contract", "").Check(t.Context()) {
 		if !v.Ready || v.Facts["libvirt_version"] == "" || v.Facts["pool_capacity_bytes"] == "" || v.Facts["memory_available_bytes"] == "" {
 			t.Errorf("verdict %+v, want ready with facts", v)
@@ -198,7 +198,7 @@ func TestRealCheck(t *testing.T) {
 
 // A sparse upload arrives byte for byte and occupies what its data does.
 func TestRealUpload(t *testing.T) {
-	p := realProvider(t, real(t, "bios"), "contract", t.TempDir())
+	p := realProvider(t, realOptions(t, "bios"), "contract", t.TempDir())
 	for _, h := range p.hosts {
 		target, ctx := pool{h}, context.WithoutCancel(t.Context())
 		data := make([]byte, 300<<10)
