@@ -1,8 +1,10 @@
 package command
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 
@@ -17,6 +19,7 @@ type remote struct {
 	address   string
 	tokenFile string
 	token     string
+	caFile    string
 	asJSON    bool
 }
 
@@ -28,6 +31,7 @@ func (r *remote) flags(command *cobra.Command) {
 	f := command.Flags()
 	f.StringVar(&r.address, "address", "http://"+defaultAddress, "URL of the lease service")
 	f.StringVar(&r.tokenFile, "token-file", "", "file with the bearer token")
+	f.StringVar(&r.caFile, "ca-file", "", "authorities of the service's certificate (default: the system's)")
 	f.BoolVar(&r.asJSON, "json", false, "print JSON")
 }
 
@@ -48,7 +52,13 @@ func (r *remote) open(command *cobra.Command) (*client.Client, error) {
 			return nil, fmt.Errorf("token file %s: want the token alone; this looks like the service's list of tokens", r.tokenFile)
 		}
 	}
-	return client.New(client.Config{Address: r.address, Token: r.token})
+	authorities, err := roots(r.caFile)
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities}
+	return client.New(client.Config{Address: r.address, Token: r.token, HTTP: &http.Client{Transport: transport}})
 }
 
 // The exit codes of the verbs, for scripts.

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -29,7 +30,10 @@ type parts struct {
 	// elector is nil with the memory store.
 	elector *consul.Elector
 	metrics *metrics.Metrics
-	logger  hclog.Logger
+	// tokens and certificate are nil when there are none.
+	tokens      *leasehttp.Tokens
+	certificate *certificate
+	logger      hclog.Logger
 }
 
 // run serves until ctx ends, then hands the leadership over, lets requests
@@ -64,6 +68,19 @@ func (s *serving) run(ctx context.Context) error {
 	group.Go(func() error {
 		return p.credentials.Run(alive, func() { p.service.SetCredentials(p.credentials.Known) })
 	})
+	if p.tokens != nil {
+		group.Go(func() error {
+			follow(alive, p.logger, "tokens", p.tokens.Reload, s.tokenFile)
+			return nil
+		})
+	}
+	if p.certificate != nil {
+		listener = tls.NewListener(listener, p.certificate.config())
+		group.Go(func() error {
+			follow(alive, p.logger, "certificate", p.certificate.load, s.tlsCert, s.tlsKey)
+			return nil
+		})
+	}
 	group.Go(func() error {
 		defer stopServing()
 		if p.elector != nil {
@@ -97,6 +114,17 @@ func (s *serving) parts(listener net.Listener) (*parts, error) {
 	if p.credentials, err = consul.LoadCredentials(s.credentialsFile, logger); err != nil {
 		return nil, err
 	}
+	if s.tokenFile != "" {
+		if p.tokens, err = leasehttp.LoadTokens(s.tokenFile); err != nil {
+			return nil, err
+		}
+	}
+	if s.tlsCert != "" {
+		p.certificate = &certificate{certFile: s.tlsCert, keyFile: s.tlsKey}
+		if err := p.certificate.load(); err != nil {
+			return nil, err
+		}
+	}
 	p.service = lease.NewService(lease.Config{Rules: s.rules, Logger: logger, Observer: p.metrics})
 	p.service.SetCredentials(p.credentials.Known)
 	watching := consul.WatcherConfig{Client: client, Services: s.services, Update: p.service.SetProxies, Logger: logger}
@@ -112,6 +140,9 @@ func (s *serving) parts(listener net.Listener) (*parts, error) {
 	}
 	if s.advertise == "" {
 		s.advertise = "http://" + listener.Addr().String()
+		if s.tlsCert != "" {
+			s.advertise = "https://" + listener.Addr().String()
+		}
 	}
 	if err := consul.CheckAddress(s.advertise); err != nil {
 		return nil, fmt.Errorf("--advertise: %w", err)
@@ -130,7 +161,7 @@ const forwardFor = 15 * time.Second
 // handler makes the HTTP side.
 func (s *serving) handler(p *parts) (*leasehttp.Server, error) {
 	config := leasehttp.Config{
-		Service: p.service, Credentials: p.credentials.Get, Metrics: p.metrics.Handler(), Rate: s.rate, Logger: p.logger,
+		Service: p.service, Credentials: p.credentials.Get, Metrics: p.metrics.Handler(), Rate: s.rate, Logger: p.logger, Tokens: p.tokens,
 		NotReady: func() string {
 			if err := p.watcher.Problem(); err != nil {
 				return err.Error()
@@ -138,17 +169,15 @@ func (s *serving) handler(p *parts) (*leasehttp.Server, error) {
 			return ""
 		},
 	}
-	if s.tokenFile != "" {
-		tokens, err := leasehttp.LoadTokens(s.tokenFile)
-		if err != nil {
-			return nil, err
-		}
-		config.Tokens = tokens
-	}
 	if p.elector != nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.Proxy = nil // replicas reach each other directly
 		transport.MaxIdleConnsPerHost = 64
+		authorities, err := roots(s.caFile)
+		if err != nil {
+			return nil, err
+		}
+		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities}
 		config.Forward = &leasehttp.Forwarder{
 			Leader: p.elector.Leader, Self: s.advertise, Patience: forwardFor, Client: &http.Client{Transport: transport},
 		}

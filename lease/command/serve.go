@@ -23,6 +23,9 @@ type serving struct {
 	credentialsFile string
 	networksFile    string
 	tokenFile       string
+	tlsCert         string
+	tlsKey          string
+	caFile          string
 	store           string
 	prefix          string
 	advertise       string
@@ -66,6 +69,9 @@ func (s *serving) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.credentialsFile, "credentials-file", "", `JSON file with the proxies' credentials: {"name":{"username":"…","password":"…"}}`)
 	f.StringVar(&s.networksFile, "networks-file", "", "file with facts about exit addresses, which win over labels: 192.0.2.0/24 country=DE")
 	f.StringVar(&s.tokenFile, "token-file", "", "file with the bearer token, or with JSON of named tokens and scopes")
+	f.StringVar(&s.tlsCert, "tls-cert", "", "certificate file; with it the service speaks HTTPS")
+	f.StringVar(&s.tlsKey, "tls-key", "", "key file of --tls-cert")
+	f.StringVar(&s.caFile, "ca-file", "", "authorities of the other replicas' certificates (default: the system's)")
 	f.StringVar(&s.store, "store", "memory", "where leases live: memory (one process, lost at its end), or consul (any number of replicas)")
 	f.StringVar(&s.prefix, "consul-prefix", "egress/lease/", "where leases live in Consul's key-value store; replicas share it")
 	f.StringVar(&s.advertise, "advertise", "", "URL at which other replicas reach this one (default: made of --listen)")
@@ -103,6 +109,9 @@ func (s *serving) check() error {
 	}
 	if s.store != "memory" && s.store != "consul" {
 		return fmt.Errorf("--store %q: want memory or consul", s.store)
+	}
+	if (s.tlsCert == "") != (s.tlsKey == "") {
+		return errors.New("--tls-cert and --tls-key: want both or none")
 	}
 	if ip := net.ParseIP(host); s.store == "consul" && s.advertise == "" && (host == "" || ip != nil && ip.IsUnspecified()) {
 		return fmt.Errorf("--listen %q: other replicas can't use that address: want --advertise with a URL", s.listen)
