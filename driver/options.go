@@ -52,6 +52,12 @@ var providerKeys = slices.Concat(
 	keys(kindList, "image_dirs"),
 	keys(kindBool, "image_urls", "guest_agent"),
 	keys(kindNumber, "disk_mib"),
+	// gcp
+	keys(kindText, "project", "credentials_file", "endpoint", "network", "subnetwork", "client_address", "disk_type",
+		"service_account", "provisioning", "on_preemption", "user_data_key", "call_timeout"),
+	keys(kindList, "zones", "network_tags", "scopes"),
+	keys(kindBool, "external_address"),
+	[]key{{name: "labels", kind: kindMap}},
 )
 
 func keys(kind kind, names ...string) []key {

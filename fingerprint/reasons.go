@@ -21,6 +21,7 @@ var advice = map[provider.Reason]string{
 	provider.NetworkNotFound:           "define and start the network or the bridge, or correct its name in the plugin's config",
 	provider.FirmwareMissing:           "install the UEFI firmware (Debian: ovmf), or use images with firmware = \"bios\"",
 	provider.VirtualizationUnavailable: "switch virtualization on in the firmware and load kvm, or set virt_type = \"qemu\"",
+	provider.QuotaExhausted:            "raise the quota that the message names, or add places elsewhere",
 }
 
 // Advice is what a person does about a reason.

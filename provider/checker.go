@@ -52,4 +52,5 @@ const (
 	NetworkNotFound           Reason = "NetworkNotFound"
 	FirmwareMissing           Reason = "FirmwareMissing"
 	VirtualizationUnavailable Reason = "VirtualizationUnavailable"
+	QuotaExhausted            Reason = "QuotaExhausted"
 )
