@@ -37,7 +37,8 @@ func (p *Pool) Renew(id string, ttl time.Duration) (Lease, error) {
 		if why != "" {
 			kind = LeaseMoved
 		}
-		p.listen(Event{Kind: kind, Lease: &l, Reason: why})
+		told := l
+		p.listen(Event{Kind: kind, Lease: &told, Reason: why})
 	}
 	return l, nil
 }
