@@ -79,8 +79,10 @@ $(NOMAD) $(CONSUL): $(EGRESS_CACHE)/bin/%:
 	 mv '$@'.$$$$ '$@' && ln -sfn '$(@F)' '$(@D)'/$$name
 
 # What a bare Debian lacks, installed by name and only when missing.
-# gcc and libc6-dev: the race detector. curl: the demo's tour.
-DEPS       := gcc libc6-dev curl ca-certificates
+# gcc and libc6-dev: the race detector. curl: the demo's tour. libvirt, QEMU and
+# sshd: real hypervisors, each in namespaces of its test.
+DEPS       := gcc libc6-dev curl ca-certificates libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils \
+              ovmf openssh-server openssh-client iproute2 util-linux
 DEPS_BENCH := squid tinyproxy
 
 deps: ## install the Debian packages that the tests need, those that are missing
