@@ -71,20 +71,16 @@ func New(c Config) *Server {
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// routes are all paths, each with the scope that it needs.
+// routes adds every path: those of the API from its table, the others here.
 func (s *Server) routes() {
-	s.api("POST "+api.PathLeases, ScopeLease, handle(s, http.StatusCreated, s.acquire))
-	s.api("GET "+api.PathLeases, ScopeRead, handle(s, http.StatusOK, s.listLeases))
-	s.api("GET "+api.PathLease, ScopeRead, handle(s, http.StatusOK, s.getLease))
-	s.api("DELETE "+api.PathLease, ScopeLease, handle(s, http.StatusNoContent, s.release))
-	s.api("POST "+api.PathRenew, ScopeLease, handle(s, http.StatusOK, s.renew))
-	s.api("POST "+api.PathReport, ScopeLease, handle(s, http.StatusOK, s.report))
-	s.api("GET "+api.PathProxies, ScopeRead, http.HandlerFunc(s.proxies))
-	s.api("POST "+api.PathFreeze, ScopeAdmin, handle(s, http.StatusOK, s.mark(lease.MarkFreeze)))
-	s.api("POST "+api.PathDrain, ScopeAdmin, handle(s, http.StatusOK, s.mark(lease.MarkDrain)))
-	s.api("POST "+api.PathUnfreeze, ScopeAdmin, handle(s, http.StatusOK, s.mark(lease.MarkNone)))
-	s.api("GET "+api.PathCooldowns, ScopeRead, handle(s, http.StatusOK, s.cooldowns))
-	s.api("GET "+api.PathEvents, ScopeRead, http.HandlerFunc(s.events))
+	table := s.table()
+	for _, route := range table {
+		s.mux.Handle(route.method+" "+route.path, s.authorize(route.scope, s.lead(route.handler)))
+	}
+	document := openAPI(table)
+	s.mux.HandleFunc("GET "+api.PathOpenAPI, func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, document)
+	})
 	s.mux.HandleFunc("GET "+api.PathHealth, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("ok\n"))
@@ -94,12 +90,6 @@ func (s *Server) routes() {
 		s.mux.Handle("GET "+api.PathMetrics, s.Metrics)
 	}
 	s.mux.HandleFunc("/", s.unknown)
-}
-
-// api adds a path that needs a token with the scope and is answered by the
-// leader.
-func (s *Server) api(pattern string, scope Scope, h http.Handler) {
-	s.mux.Handle(pattern, s.authorize(scope, s.lead(h)))
 }
 
 // lead passes requests on while another process leads.
