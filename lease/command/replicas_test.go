@@ -1,0 +1,134 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/egress-proxies/egress/lease/api"
+	"github.com/egress-proxies/egress/lease/leasetest"
+)
+
+// pair is two replicas over n proxies of capacity one.
+func pair(t *testing.T, n int) (leader, follower *replica) {
+	t.Helper()
+	consul := leasetest.StartConsul(t)
+	for i := range n {
+		consul.Proxy(fmt.Sprintf("p%02d", i), "127.0.0.1", 3000+i, "", nil)
+	}
+	one, two := newReplica(t, consul, "--store", "consul"), newReplica(t, consul, "--store", "consul")
+	one.ready()
+	two.ready()
+	leader = leaderOf(t, []*replica{one, two})
+	if leader == two {
+		return two, one
+	}
+	return one, two
+}
+
+// Case 21: over two processes.
+func TestParallelAcquiresOverReplicasGetDifferentProxies(t *testing.T) {
+	const n = 50
+	one, two := pair(t, n)
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			leases, err := []*replica{one, two}[i%2].client.Acquire(t.Context(), api.Acquire{TTL: api.Duration(time.Minute)}, "")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			seen[leases[0].Proxy] = true
+		})
+	}
+	group.Wait()
+	if len(seen) != n {
+		t.Errorf("%d different proxies, want %d", len(seen), n)
+	}
+	_, err := two.client.Acquire(t.Context(), api.Acquire{}, "")
+	var p *api.Problem
+	if !errors.As(err, &p) || p.Code() != api.CodeNoCapacity || p.Counts.AtCapacity != n {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+// Case 22: across the death of the server.
+func TestSlotComesBackInTimeAlthoughTheServerWasKilled(t *testing.T) {
+	leader, follower := pair(t, 1)
+	const ttl = 8 * time.Second
+	began := time.Now()
+	if _, err := leader.client.Acquire(t.Context(), api.Acquire{TTL: api.Duration(ttl)}, ""); err != nil {
+		t.Fatal(err)
+	}
+	leader.kill()
+	var err error
+	leasetest.Until(t, time.Minute, "the slot comes back", func() error {
+		_, err = follower.client.Acquire(t.Context(), api.Acquire{}, "")
+		return err
+	})
+	// A tick is a second for the clocks of two machines; the rest is the test's.
+	if took := time.Since(began); took < ttl-100*time.Millisecond || took > ttl+2500*time.Millisecond {
+		t.Errorf("the slot came back after %s, want %s and a tick", took, ttl)
+	}
+}
+
+func TestRollingUpdateRefusesNoRequest(t *testing.T) {
+	leader, follower := pair(t, 4)
+	ctx, stop := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	requests := make([]atomic.Int32, 3)
+	for i := range requests {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				// Not the client of this project: it repeats what is refused.
+				response, err := http.Post("http://"+follower.address+api.PathLeases, "application/json", strings.NewReader(`{"ttl":2}`))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var answer api.Leases
+				err = json.NewDecoder(response.Body).Decode(&answer)
+				response.Body.Close()
+				if response.StatusCode != http.StatusCreated || err != nil {
+					t.Errorf("refused: %s, %v", response.Status, err)
+					return
+				}
+				if err := follower.client.Release(t.Context(), answer.Leases[0].ID); err != nil {
+					t.Error(err)
+				}
+				requests[i].Add(2)
+			}
+		})
+	}
+	waitMore := func() {
+		t.Helper()
+		before := requests[0].Load()
+		leasetest.Until(t, time.Minute, "requests go on", func() error {
+			response, err := follower.client.Leases(t.Context())
+			if err == nil && requests[0].Load() < before+20 {
+				err = fmt.Errorf("%d requests, %d leases", requests[0].Load(), len(response))
+			}
+			return err
+		})
+	}
+	waitMore()
+	leader.stop()
+	waitMore()
+	leader.start()
+	leader.ready()
+	waitMore()
+	stop()
+	group.Wait()
+	t.Logf("%d requests of one client through the follower while the leader was replaced", requests[0].Load())
+}
