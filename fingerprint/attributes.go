@@ -78,7 +78,7 @@ func (b *board) publish(report report, attributes map[string]string) tally {
 // constrain on that.
 func most(attributes map[string]string, key string, facts map[string]string) {
 	for fact, value := range facts {
-		if !strings.Contains(fact, "_available_") {
+		if !isRoom(fact) {
 			continue
 		}
 		number, err := strconv.ParseInt(value, 10, 64)

@@ -113,8 +113,8 @@ const (
 	// A dead host often alternates between two reasons (refused, then no
 	// answer), which matters to nobody.
 	reasonRounds = 2
-	// Free space that hovers at the limit would switch the target on and off.
-	poolRounds = 3
+	// Room that hovers at the limit would switch the target on and off.
+	roomRounds = 3
 )
 
 // believedAfter is how many rounds in a row must give a verdict that differs
@@ -125,8 +125,8 @@ func believedAfter(s *standing, verdict provider.Verdict) int {
 		return timeoutRounds
 	case !s.ready && !verdict.Ready:
 		return reasonRounds
-	case verdict.Ready && s.reason == provider.PoolNearlyFull:
-		return poolRounds
+	case verdict.Ready && (s.reason == provider.PoolNearlyFull || s.reason == provider.QuotaExhausted):
+		return roomRounds
 	default:
 		return 1
 	}

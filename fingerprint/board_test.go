@@ -37,6 +37,7 @@ func TestAStandingFollowsTheVerdicts(t *testing.T) {
 		"alternating reasons change nothing":   {[]string{"Unreachable", "Timeout", "Unreachable", "Timeout"}, "Unreachable Unreachable Unreachable Unreachable"},
 		"a doubt about two reasons starts new": {[]string{"Unreachable", "Timeout", "Forbidden"}, "Unreachable Unreachable Unreachable"},
 		"a pool at its limit stays off":        {[]string{"PoolNearlyFull", "Reachable", "PoolNearlyFull", "Reachable", "Reachable"}, "PoolNearlyFull PoolNearlyFull PoolNearlyFull PoolNearlyFull PoolNearlyFull"},
+		"so does a quota at its limit":         {[]string{"QuotaExhausted", "Reachable", "Reachable", "QuotaExhausted"}, "QuotaExhausted QuotaExhausted QuotaExhausted QuotaExhausted"},
 		"a pool with room again comes back":    {[]string{"PoolNearlyFull", "Reachable", "Reachable", "Reachable"}, "PoolNearlyFull PoolNearlyFull PoolNearlyFull Reachable"},
 	} {
 		b := newBoard()

@@ -79,8 +79,14 @@ func TestTheDocsExplainEveryReasonFactAndMetric(t *testing.T) {
 	for name := range b.result().Attributes {
 		names = append(names, strings.Replace(name, ".hv.", ".<provider>.", 1))
 	}
+	var rows strings.Builder // the first cells of all tables
+	for line := range strings.Lines(string(text)) {
+		if cells := strings.Split(line, "|"); len(cells) > 2 {
+			rows.WriteString(cells[1])
+		}
+	}
 	for _, name := range names {
-		if !strings.Contains(string(text), "| `"+name+"` |") {
+		if !strings.Contains(rows.String(), "`"+name+"`") {
 			t.Errorf("docs/health.md has no row for %s", name)
 		}
 	}

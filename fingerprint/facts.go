@@ -16,6 +16,9 @@ var moving = map[string]bool{
 	"pool_available_gib":      true,
 	"memory_available_mib":    true,
 	"state_dir_available_mib": true,
+	"instances_free":          true,
+	"cpus_free":               true,
+	"addresses_free":          true,
 }
 
 // sizes are the exact facts which are published in a rounder unit. The exact
@@ -51,6 +54,11 @@ func Readable(facts map[string]string) map[string]string {
 
 // maxText bounds a fact that is text. Nomad has no bound of its own.
 const maxText = 128
+
+// isRoom is true for facts that say how much more would fit.
+func isRoom(fact string) bool {
+	return strings.Contains(fact, "_available_") || strings.HasSuffix(fact, "_free")
+}
 
 // publish gives the attributes of a target's facts, after those that were
 // published before.
