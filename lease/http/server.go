@@ -89,6 +89,7 @@ func (s *Server) routes() {
 	if s.Metrics != nil {
 		s.mux.Handle("GET "+api.PathMetrics, s.Metrics)
 	}
+	s.page()
 	s.mux.HandleFunc("/", s.unknown)
 }
 
