@@ -64,6 +64,14 @@ func newLibvirtHost(t *testing.T, under string) *libvirtHost {
 	}
 	h.write("libvirtd.conf", fmt.Sprintf("unix_sock_dir = %q\nauth_unix_ro = \"none\"\nauth_unix_rw = \"none\"\nlog_outputs = \"2:file:%s/libvirtd.log\"\n",
 		filepath.Join(h.dir, "sock"), h.dir))
+	// A pool without room for a machine: mounted first, so that libvirtd has it.
+	small := filepath.Join(h.dir, "pools", "small")
+	if err := os.Mkdir(small, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=100m"); err != nil {
+		t.Fatal(err)
+	}
 	h.start()
 	h.startSSH()
 	return h
@@ -237,7 +245,7 @@ func (h *libvirtHost) brokenHosts(t *testing.T) (blocks string, reasons map[stri
 	file := func(name string) string { return filepath.Join(h.dir, name) }
 	for _, pool := range []string{"default", "stopped", "small", "other", "slow", "far"} {
 		h.pool(pool)
-		if pool != "stopped" && pool != "small" {
+		if pool != "stopped" {
 			h.virsh("pool-start", pool)
 		}
 	}
@@ -248,6 +256,7 @@ func (h *libvirtHost) brokenHosts(t *testing.T) (blocks string, reasons map[stri
 	add("far", "Reachable", ssh, key, known, `pool = "far"`)
 	add("no-pool", "PoolNotFound", local, `pool = "none"`)
 	add("stopped-pool", "PoolNotActive", local, `pool = "stopped"`)
+	add("full-pool", "PoolNearlyFull", local, `pool = "small"`)
 	add("no-network", "NetworkNotFound", local, `pool = "other"`, `network = "none"`)
 	add("no-kvm", "VirtualizationUnavailable", local, `pool = "slow"`, `virt_type = "kvm"`)
 	add("no-socket", "LibvirtConnectFailed", fmt.Sprintf("address = %q", "unix://"+file("sock/none")))
@@ -261,9 +270,9 @@ func (h *libvirtHost) brokenHosts(t *testing.T) (blocks string, reasons map[stri
 	return text.String(), reasons
 }
 
-// TestEachBrokenHypervisorHasItsReason on the node and in egress check, for
-// real: a hypervisor is checked with everything that can be wrong with it.
-func TestEachBrokenHypervisorHasItsReason(t *testing.T) {
+// hypervisor is a host with the network "default", and no pool yet.
+func hypervisor(t *testing.T) *libvirtHost {
+	t.Helper()
 	under, err := os.MkdirTemp("", "egress-e2e-hosts-")
 	if err != nil {
 		t.Fatal(err)
@@ -278,10 +287,16 @@ func TestEachBrokenHypervisorHasItsReason(t *testing.T) {
 		}
 	})
 	h := newLibvirtHost(t, under)
-	network := filepath.Join(h.dir, "network.xml")
 	h.write("network.xml", `<network><name>default</name><bridge name="egbr0"/></network>`)
-	h.virsh("net-define", network)
+	h.virsh("net-define", filepath.Join(h.dir, "network.xml"))
 	h.virsh("net-start", "default")
+	return h
+}
+
+// TestEachBrokenHypervisorHasItsReason on the node and in egress check, for
+// real: a hypervisor is checked with everything that can be wrong with it.
+func TestEachBrokenHypervisorHasItsReason(t *testing.T) {
+	h := hypervisor(t)
 	blocks, reasons := h.brokenHosts(t)
 	f := own(t, cluster.Config{PluginConfig: fmt.Sprintf(`
 fingerprint {
