@@ -110,16 +110,16 @@ func (h *history) add(client int, in did, f func() told) told {
 }
 
 // definite repeats an operation until its outcome is known.
-func definite(t *testing.T, f func() error) (err error, attempts int) {
+func definite(t *testing.T, f func() error) (attempts int, err error) {
 	for attempts = 1; ; attempts++ {
 		err = f()
 		var p *api.Problem
 		if err == nil || errors.As(err, &p) && p.Status < 500 && p.Code() != "" {
-			return err, attempts
+			return attempts, err
 		}
 		if attempts > 200 {
 			t.Errorf("no outcome after %d attempts: %v", attempts, err)
-			return err, attempts
+			return attempts, err
 		}
 	}
 }
@@ -138,7 +138,7 @@ func user(ctx context.Context, t *testing.T, h *history, id int, replicas []*rep
 		got := h.add(id, did{kind: "acquire"}, func() told {
 			var leases []api.Lease
 			began := time.Now()
-			err, attempts := definite(t, func() (err error) {
+			attempts, err := definite(t, func() (err error) {
 				leases, err = any().client.Acquire(context.Background(), api.Acquire{TTL: api.Duration(time.Hour)}, key)
 				return err
 			})
@@ -155,7 +155,7 @@ func user(ctx context.Context, t *testing.T, h *history, id int, replicas []*rep
 		}
 		for range random.IntN(3) {
 			h.add(id, did{"renew", got.lease}, func() told {
-				err, _ := definite(t, func() error {
+				_, err := definite(t, func() error {
 					_, err := any().client.Renew(context.Background(), got.lease, 0)
 					return err
 				})
@@ -164,7 +164,7 @@ func user(ctx context.Context, t *testing.T, h *history, id int, replicas []*rep
 			pause()
 		}
 		h.add(id, did{"release", got.lease}, func() told {
-			err, _ := definite(t, func() error { return any().client.Release(context.Background(), got.lease) })
+			_, err := definite(t, func() error { return any().client.Release(context.Background(), got.lease) })
 			return told{ok: err == nil}
 		})
 		pause()

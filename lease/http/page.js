@@ -107,8 +107,9 @@ function rows(id, items, cells) {
 }
 function note(p) {
   if (p.mark) return p.mark.mark + (p.mark.by ? " by " + p.mark.by : "") + (p.mark.reason ? ": " + p.mark.reason : "");
-  if (p.blocked_targets) return "blocked by " + p.blocked_targets.join(", ");
-  return p.state === "unhealthy" || p.state === "gone" ? p.reason : "";
+  if (p.state === "unhealthy" || p.state === "gone") return p.reason;
+  if (p.state === "no_credentials") return "no credentials named " + p.auth;
+  return p.blocked_targets ? "blocked by " + p.blocked_targets.join(", ") : "";
 }
 function draw() {
   if (scheduled) return;
