@@ -39,23 +39,29 @@ func (d *Driver) registry(s *settings, node string) registrar {
 
 // reconcile removes the registrations that an earlier process left behind. The
 // tasks that were recovered by then own theirs, and so does every instance that
-// there is a record of.
+// there is a record of. While Consul does not answer it tries again: what is
+// registered there outlives it.
 func (d *Driver) reconcile(s *settings, registrar registrar) {
-	wait(d.ctx, d.timing.reconcile)
-	if d.ctx.Err() != nil {
-		return
-	}
-	var owned []string
-	for _, record := range s.records.all() {
-		if !record.Orphan {
-			owned = append(owned, record.Ref.Name)
+	for failed := false; ; failed = true {
+		wait(d.ctx, d.timing.reconcile)
+		if d.ctx.Err() != nil {
+			return
 		}
-	}
-	removed, err := registrar.Reconcile(d.ctx, owned...)
-	if err != nil {
-		d.logger.Warn("stale registrations in Consul could not be looked for", "error", err)
-	}
-	if len(removed) > 0 {
-		d.logger.Info("removing stale registrations from Consul", "instances", removed)
+		var owned []string
+		for _, record := range s.records.all() {
+			if !record.Orphan {
+				owned = append(owned, record.Ref.Name)
+			}
+		}
+		removed, err := registrar.Reconcile(d.ctx, owned...)
+		if len(removed) > 0 {
+			d.logger.Info("removing stale registrations from Consul", "instances", removed)
+		}
+		if err == nil || d.ctx.Err() != nil {
+			return
+		}
+		if !failed {
+			d.logger.Warn("stale registrations in Consul could not be looked for, trying on", "error", err)
+		}
 	}
 }

@@ -286,8 +286,23 @@ func (c *fakeConsul) Deregister(ctx context.Context, name string) error {
 	return nil
 }
 
-func (c *fakeConsul) Reconcile(context.Context, ...string) ([]string, error) { return nil, nil }
-func (c *fakeConsul) Close(context.Context) error                            { return nil }
+func (c *fakeConsul) Reconcile(_ context.Context, owned ...string) (removed []string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.log = append(c.log, "reconcile")
+	if c.down {
+		return nil, errors.New("connection refused")
+	}
+	for name := range c.entries {
+		if !slices.Contains(owned, name) {
+			delete(c.entries, name)
+			removed = append(removed, name)
+		}
+	}
+	return removed, nil
+}
+
+func (c *fakeConsul) Close(context.Context) error { return nil }
 
 func (c *fakeConsul) names() []string {
 	c.mu.Lock()

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -266,4 +267,27 @@ func TestAddressThatChangesIsPublished(t *testing.T) {
 	if entry.endpoint.Address != "192.0.2.77" {
 		t.Errorf("address %q while the guest reboots", entry.endpoint.Address)
 	}
+}
+
+func TestStaleRegistrationsGoWhenConsulIsBack(t *testing.T) {
+	h := newHarness(t)
+	h.timing.reconcile = time.Millisecond
+	consul := h.parts.consul
+	consul.mu.Lock()
+	consul.entries["stale"] = registration{}
+	consul.down = true
+	consul.mu.Unlock()
+	cfg := h.task("1", nil)
+	h.start(cfg)
+	eventually(t, "the look for stale registrations has failed", func() bool {
+		consul.mu.Lock()
+		defer consul.mu.Unlock()
+		return slices.Contains(consul.log, "reconcile")
+	})
+	consul.mu.Lock()
+	consul.down = false
+	consul.mu.Unlock()
+	eventually(t, "only the task's own registration is left", func() bool {
+		return slices.Equal(consul.names(), h.parts.names())
+	})
 }
