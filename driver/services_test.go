@@ -135,6 +135,25 @@ func TestExecStreaming(t *testing.T) {
 	}
 }
 
+// What a streaming exec returns as an error, the CLI shows as "unexpected EOF".
+func TestExecStreamingTellsWhyNothingRan(t *testing.T) {
+	parts := newParts(t)
+	parts.bare = true
+	h := startHarness(t, parts, testConfig)
+	cfg := h.task("1", nil)
+	h.start(cfg)
+	stream := &execStream{ctx: t.Context()}
+	if err := h.ExecTaskStreamingRaw(t.Context(), cfg.ID, []string{"sh"}, false, stream); err != nil {
+		t.Fatal(err)
+	}
+	if stream.exit == nil || stream.exit.ExitCode != 126 {
+		t.Errorf("exit %v, want code 126", stream.exit)
+	}
+	if got := stream.stderr.String(); !strings.Contains(got, `command "sh": provider`) || !strings.Contains(got, `want "probe"`) {
+		t.Errorf("stderr %q", got)
+	}
+}
+
 func TestStatsAreRates(t *testing.T) {
 	h := newHarness(t)
 	cfg := h.task("1", nil)

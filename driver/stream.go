@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"errors"
 	"io"
 	"sync"
 
@@ -11,6 +10,10 @@ import (
 
 	"github.com/egress-proxies/egress/provider"
 )
+
+// cannotExec is the exit code of a command that could not be run, as a shell
+// has it.
+const cannotExec = 126
 
 var _ drivers.ExecTaskStreamingRawDriver = (*Driver)(nil)
 
@@ -44,7 +47,7 @@ func (d *Driver) ExecTaskStreamingRaw(ctx context.Context, id string, command []
 	})
 	_ = terminal.stdin.Close() // lets receive go on
 	if err != nil {
-		return errors.New(oneLine(err))
+		return terminal.refused(err)
 	}
 	return terminal.exited(exit)
 }
@@ -106,6 +109,17 @@ func (t *terminal) output(wrap func(*proto.ExecTaskStreamingIOOperation) *driver
 		}
 		return len(data), nil
 	})
+}
+
+// refused tells the person why nothing ran. Of an error that this method returned
+// `nomad alloc exec` would show "unexpected EOF" only; the reason would be in the
+// agent's log.
+func (t *terminal) refused(reason error) error {
+	text := []byte(oneLine(reason) + "\n")
+	if err := t.send(&drivers.ExecTaskStreamingResponseMsg{Stderr: &proto.ExecTaskStreamingIOOperation{Data: text}}); err != nil {
+		return err
+	}
+	return t.exited(provider.Exit{Code: cannotExec})
 }
 
 func (t *terminal) exited(exit provider.Exit) error {

@@ -15,6 +15,7 @@ type execStream struct {
 	ctx    context.Context
 	input  []byte
 	stdout bytes.Buffer
+	stderr bytes.Buffer
 	exit   *proto.ExitResult
 	sent   atomic.Bool
 }
@@ -22,6 +23,9 @@ type execStream struct {
 func (s *execStream) Send(message *drivers.ExecTaskStreamingResponseMsg) error {
 	if message.Stdout != nil {
 		s.stdout.Write(message.Stdout.Data)
+	}
+	if message.Stderr != nil {
+		s.stderr.Write(message.Stderr.Data)
 	}
 	if message.Exited {
 		s.exit = message.Result
