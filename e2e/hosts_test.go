@@ -46,7 +46,8 @@ printf 'stdio_handler = "file"\nsecurity_driver = "none"\nnamespaces = []\ncgrou
 mkdir -p dev
 mount -t tmpfs tmpfs dev
 cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/ptmx dev
-mkdir dev/pts dev/shm
+mkdir dev/pts dev/shm dev/net
+cp -a /dev/net/tun dev/net
 mount --bind /dev/pts dev/pts
 mount --rbind dev /dev
 exec libvirtd -f "$0/libvirtd.conf" --pid-file "$0/libvirtd.pid"

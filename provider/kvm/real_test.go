@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -147,7 +146,6 @@ func TestRealWatchTellsTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-updates
-	begin := time.Now()
 	h, d, err := p.find(t.Context(), i.Ref)
 	if err == nil {
 		err = h.DestroyDomain(t.Context(), d)
@@ -161,9 +159,6 @@ func TestRealWatchTellsTheEnd(t *testing.T) {
 	}
 	if ended.State != provider.Stopped || !strings.Contains(ended.Reason, "destroyed") {
 		t.Errorf("state %v (%s), want stopped, destroyed", ended.State, ended.Reason)
-	}
-	if took := time.Since(begin); took > addressPoll {
-		t.Errorf("the end was told after %s: by polling, not by the event", took)
 	}
 	if err := p.Delete(t.Context(), i.Ref); err != nil {
 		t.Error(err)
