@@ -114,6 +114,9 @@ func (s *serving) parts(listener net.Listener) (*parts, error) {
 	if p.credentials, err = consul.LoadCredentials(s.credentialsFile, logger); err != nil {
 		return nil, err
 	}
+	if s.credentialsKV != "" {
+		p.credentials.FromKV(client, s.credentialsKV)
+	}
 	if s.tokenFile != "" {
 		if p.tokens, err = leasehttp.LoadTokens(s.tokenFile); err != nil {
 			return nil, err

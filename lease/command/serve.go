@@ -21,6 +21,7 @@ type serving struct {
 	consulTokenFile string
 	services        []string
 	credentialsFile string
+	credentialsKV   string
 	networksFile    string
 	tokenFile       string
 	tlsCert         string
@@ -67,6 +68,7 @@ func (s *serving) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.consulTokenFile, "consul-token-file", "", "file with the Consul token")
 	f.StringSliceVar(&s.services, "service", []string{"egress-proxy"}, "Consul service of the proxies; may be repeated")
 	f.StringVar(&s.credentialsFile, "credentials-file", "", `JSON file with the proxies' credentials: {"name":{"username":"…","password":"…"}}`)
+	f.StringVar(&s.credentialsKV, "credentials-prefix", "", "prefix in Consul's key-value store below which credentials are, by name")
 	f.StringVar(&s.networksFile, "networks-file", "", "file with facts about exit addresses, which win over labels: 192.0.2.0/24 country=DE")
 	f.StringVar(&s.tokenFile, "token-file", "", "file with the bearer token, or with JSON of named tokens and scopes")
 	f.StringVar(&s.tlsCert, "tls-cert", "", "certificate file; with it the service speaks HTTPS")

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sync/errgroup"
 )
 
 // Credentials are the users and passwords of proxies, by name, from the file
@@ -18,6 +20,12 @@ type Credentials struct {
 	path   string
 	logger hclog.Logger
 	byName atomic.Pointer[map[string]credential]
+
+	// client and prefix are set when credentials also come from Consul; stored
+	// are those.
+	client *api.Client
+	prefix string
+	stored atomic.Pointer[map[string]credential]
 }
 
 type credential struct {
@@ -32,6 +40,7 @@ func LoadCredentials(path string, logger hclog.Logger) (*Credentials, error) {
 	}
 	c := &Credentials{path: path, logger: logger}
 	c.byName.Store(&map[string]credential{})
+	c.stored.Store(&map[string]credential{})
 	if path == "" {
 		return c, nil
 	}
@@ -70,22 +79,38 @@ func parseCredentials(data []byte) (map[string]credential, error) {
 // Get is the user and the password of the name.
 func (c *Credentials) Get(name string) (username, password string, ok bool) {
 	entry, ok := (*c.byName.Load())[name]
+	if !ok {
+		entry, ok = (*c.stored.Load())[name]
+	}
 	return entry.Username, entry.Password, ok
 }
 
 // Known says whether there are credentials of the name.
 func (c *Credentials) Known(name string) bool {
-	_, ok := (*c.byName.Load())[name]
+	_, _, ok := c.Get(name)
 	return ok
 }
 
-// Run reads the file again when it changes, until ctx ends, and calls changed
-// then.
+// Run follows the file and the store until ctx ends, and calls changed after
+// each change.
 func (c *Credentials) Run(ctx context.Context, changed func()) error {
-	if c.path == "" {
-		<-ctx.Done()
-		return nil
+	var group errgroup.Group
+	if c.path != "" {
+		group.Go(func() error {
+			c.followFile(ctx, changed)
+			return nil
+		})
 	}
+	if c.client != nil {
+		group.Go(func() error {
+			c.followKV(ctx, changed)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (c *Credentials) followFile(ctx context.Context, changed func()) {
 	watchFile(ctx, c.path, filePoll, func() {
 		if err := c.load(); err != nil {
 			c.logger.Warn("kept the credentials that were known", "error", err)
@@ -94,5 +119,4 @@ func (c *Credentials) Run(ctx context.Context, changed func()) error {
 		c.logger.Info("read the credentials again", "path", c.path)
 		changed()
 	})
-	return nil
 }

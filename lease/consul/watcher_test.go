@@ -220,3 +220,38 @@ func TestCredentialsAreReadAgainAndABrokenFileIsIgnored(t *testing.T) {
 		}
 	}
 }
+
+func TestCredentialsComeFromConsulToo(t *testing.T) {
+	consul := leasetest.StartConsul(t)
+	c, err := LoadCredentials("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.FromKV(consul.Client, "egress/credentials/")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = c.Run(ctx, func() {})
+	}()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	for _, want := range []string{"one", "p@:#$/%"} {
+		for key, value := range map[string]string{"crawl": `{"username":"u","password":"` + want + `"}`, "broken": "{"} {
+			if _, err := consul.Client.KV().Put(&api.KVPair{Key: "egress/credentials/" + key, Value: []byte(value)}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		leasetest.Until(t, 20*time.Second, "the password is known", func() error {
+			if user, password, ok := c.Get("crawl"); !ok || user != "u" || password != want {
+				return os.ErrInvalid
+			}
+			return nil
+		})
+	}
+	if c.Known("broken") {
+		t.Error("a broken one is known")
+	}
+}
