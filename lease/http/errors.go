@@ -19,8 +19,10 @@ var (
 	errTooLarge     = errors.New("the body is larger than 64 KiB")
 	errUnauthorized = errors.New("want a valid token: Authorization: Bearer …")
 	errForbidden    = errors.New("the token lacks the scope")
-	errTooMany      = errors.New("too many requests")
-	errPanic        = errors.New("internal error; the log has more")
+	// errForbiddenHost: see Server.local.
+	errForbiddenHost = errors.New("the request is not for this service")
+	errTooMany       = errors.New("too many requests")
+	errPanic         = errors.New("internal error; the log has more")
 )
 
 // kind is what all errors of one sentinel have in common.
@@ -49,7 +51,8 @@ var kinds = []kind{
 	{lease.ErrUncertain, http.StatusServiceUnavailable, api.CodeUncertain, "The outcome is unknown", time.Second},
 	{lease.ErrNoLeader, http.StatusServiceUnavailable, api.CodeNoLeader, "No leader", time.Second},
 	{errUnauthorized, http.StatusUnauthorized, api.CodeUnauthorized, "A token is needed", 0},
-	{errForbidden, http.StatusForbidden, api.CodeForbidden, "The token does not allow this", 0},
+	{errForbidden, http.StatusForbidden, api.CodeForbidden, "Not allowed", 0},
+	{errForbiddenHost, http.StatusForbidden, api.CodeForbidden, "Not allowed", 0},
 	{errTooLarge, http.StatusRequestEntityTooLarge, api.CodeTooLarge, "The body is too large", 0},
 	{errTooMany, http.StatusTooManyRequests, api.CodeTooMany, "Too many requests", time.Second},
 	{errNotFound, http.StatusNotFound, api.CodeNotFound, "Not found", 0},

@@ -354,6 +354,22 @@ func TestBrowsersOfOtherSitesAreRefused(t *testing.T) {
 	}
 }
 
+func TestNamesPointedAtTheServiceAreRefusedWithoutTokens(t *testing.T) {
+	b := newBench(t, leasehttp.Config{}, proxy("a"))
+	for host, want := range map[string]int{"evil.example": 403, "evil.example:7700": 403, "localhost:7700": 200, "127.0.0.1": 200, "[::1]:7700": 200} {
+		r, _ := http.NewRequestWithContext(t.Context(), "GET", b.url+"/v1/leases", nil)
+		r.Host = host
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("Host %s: %s, want %d", host, response.Status, want)
+		}
+	}
+}
+
 func TestEventsTellWhatChanges(t *testing.T) {
 	b := newBench(t, leasehttp.Config{}, proxy("a"))
 	ctx, cancel := context.WithCancel(t.Context())

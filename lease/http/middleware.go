@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,6 +55,27 @@ func (s *Server) log(next http.Handler) http.Handler {
 		next.ServeHTTP(recorded, r)
 		s.Logger.Info("request", "request", id, "method", r.Method, "path", r.URL.Path,
 			"status", recorded.status, "bytes", recorded.bytes, "duration", time.Since(start), "remote", r.RemoteAddr)
+	})
+}
+
+// local refuses names in the Host header while there are no tokens: a page of
+// another site whose name was pointed at this address (DNS rebinding) would
+// count as the same origin.
+func (s *Server) local(next http.Handler) http.Handler {
+	if s.Tokens != nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		host = strings.Trim(host, "[]")
+		if _, err := netip.ParseAddr(host); err != nil && host != "localhost" {
+			s.fail(w, r, fmt.Errorf("%w: without tokens, the Host header must be an IP address or localhost, not %q", errForbiddenHost, host))
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 

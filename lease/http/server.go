@@ -64,7 +64,7 @@ func New(c Config) *Server {
 		f.Local, f.Leading = s.mux, c.Service.Leading
 	}
 	s.routes()
-	s.handler = s.log(s.recover(http.NewCrossOriginProtection().Handler(s.mux)))
+	s.handler = s.log(s.recover(s.local(http.NewCrossOriginProtection().Handler(s.mux))))
 	return s
 }
 
