@@ -49,8 +49,13 @@ func (o offsets) remove(name string) { _ = os.Remove(o.path(name)) }
 // collector reads, until the instance has ended and all of it was copied.
 func (h *handle) pumpLogs() {
 	defer close(h.logsDone)
+	defer h.releaseCollector()
 	console, ok := h.place.Provider.(provider.Console)
 	if !ok || h.cfg.StdoutPath == "" {
+		select {
+		case <-h.done:
+		case <-h.logs.Done():
+		}
 		return
 	}
 	p := &pump{
@@ -72,6 +77,25 @@ func (h *handle) pumpLogs() {
 			h.logger.Debug("reading the instance's output broke off, going on", "instance", p.name, "error", err)
 		}
 		wait(h.logs, h.timing.logRetry)
+	}
+}
+
+// releaseCollector lets Nomad's log collector finish with a task that has ended.
+// It sits in the opening of a pipe that nobody has written to, as stderr's never
+// is, and would hold up a restart or a stop for four seconds (nomad 1.6,
+// client/logmon: twice processOutputCloseTolerance).
+func (h *handle) releaseCollector() {
+	if !h.ended() {
+		return // the plugin ends, the task goes on
+	}
+	for _, path := range []string{h.cfg.StdoutPath, h.cfg.StderrPath} {
+		if path == "" {
+			continue
+		}
+		// ENXIO: it doesn't read any more.
+		if file, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+			_ = file.Close() // nothing is buffered
+		}
 	}
 }
 

@@ -349,6 +349,45 @@ func TestLogsThatNobodyReadsHoldUpNothing(t *testing.T) {
 	}
 }
 
+// Nomad's log collector blocks in the opening of a pipe until somebody writes
+// to it, and a restart waits four seconds for one that blocks.
+func TestLogCollectorEndsWithTheTask(t *testing.T) {
+	for _, bare := range []bool{false, true} {
+		parts := newParts(t)
+		parts.bare = bare
+		h := startHarness(t, parts, testConfig)
+		cfg := h.task("1", nil)
+		ended := make(chan error, 2)
+		for name, path := range map[string]*string{"stdout": &cfg.StdoutPath, "stderr": &cfg.StderrPath} {
+			*path = filepath.Join(t.TempDir(), name)
+			if err := syscall.Mkfifo(*path, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			fifo := *path
+			go func() {
+				file, err := os.Open(fifo)
+				if err == nil {
+					_, err = io.Copy(io.Discard, file)
+				}
+				ended <- err
+			}()
+		}
+		h.start(cfg)
+		parts.provider.World().End(parts.names()[0], provider.Exit{}, "")
+		h.waited(cfg.ID)
+		for range 2 {
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("bare %v: a collector still waits", bare)
+			}
+		}
+	}
+}
+
 func openFIFO(t *testing.T, path string) *os.File {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
