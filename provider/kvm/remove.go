@@ -77,7 +77,7 @@ func (p *Provider) removeDomain(ctx context.Context, h *host, d virt.Domain) err
 	return h.UndefineDomain(ctx, d)
 }
 
-// Stop presses the power button. Gone and off are success.
+// Stop asks the guest to shut down. Gone and off are success.
 func (p *Provider) Stop(ctx context.Context, ref provider.Ref, _ string) error {
 	if err := provider.CheckName(ref.Name); err != nil {
 		return err

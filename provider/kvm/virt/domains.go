@@ -102,10 +102,12 @@ func (h *Host) UndefineDomain(ctx context.Context, d Domain) error {
 	return err
 }
 
-// ShutdownDomain presses the machine's power button (ACPI).
+// ShutdownDomain asks the guest to end: through its agent where there is one,
+// else, or when that fails, by the power button (ACPI), which a guest that is
+// still booting does not hear.
 func (h *Host) ShutdownDomain(ctx context.Context, d Domain) error {
 	return h.call(ctx, "DomainShutdownFlags", given(d), func(l *libvirt.Libvirt) error {
-		return l.DomainShutdownFlags(d.raw(), libvirt.DomainShutdownAcpiPowerBtn)
+		return l.DomainShutdownFlags(d.raw(), libvirt.DomainShutdownDefault)
 	})
 }
 
