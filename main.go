@@ -24,6 +24,7 @@ import (
 	lease "github.com/egress-proxies/egress/lease/command"
 	"github.com/egress-proxies/egress/provider"
 	"github.com/egress-proxies/egress/provider/external"
+	"github.com/egress-proxies/egress/provider/gcp"
 	"github.com/egress-proxies/egress/provider/kvm"
 	"github.com/egress-proxies/egress/provider/process"
 	// The hidden verbs must be seen before the packages below are initialised.
@@ -35,6 +36,7 @@ var factories = provider.Factories{
 	"process":  process.New,
 	"external": external.New,
 	"kvm":      kvm.New,
+	"gcp":      gcp.New,
 }
 
 func main() {
