@@ -38,6 +38,7 @@ type session struct {
 	operations *compute.ZoneOperationsClient
 	regions    *compute.RegionsClient
 	http       *http.Client
+	calls      *mended
 	base       *http.Transport
 }
 
@@ -116,7 +117,8 @@ func connect(s settings, logger hclog.Logger) (*session, error) {
 	if err != nil {
 		return nil, provider.Permanentf("credentials: %w", err)
 	}
-	opened := &session{http: &http.Client{Transport: &partialSuccess{authed}}, base: base}
+	transport := &mended{next: authed}
+	opened := &session{http: &http.Client{Transport: transport}, calls: transport, base: base}
 	options := []option.ClientOption{option.WithHTTPClient(opened.http)}
 	if s.Endpoint != "" {
 		options = append(options, option.WithEndpoint(s.Endpoint))
@@ -176,5 +178,6 @@ func (p *Provider) call(ctx context.Context) (context.Context, context.CancelFun
 		return nil, nil, nil, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, p.settings.CallTimeout)
-	return bounded, cancel, opened, nil
+	numbered, end := opened.calls.begin(bounded)
+	return numbered, func() { end(); cancel() }, opened, nil
 }

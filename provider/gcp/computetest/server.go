@@ -224,6 +224,9 @@ func (s *Server) check(r *http.Request, name string) *apiError {
 	if zone := r.PathValue("zone"); zone != "" && !slices.Contains(s.config.Zones, zone) {
 		return &apiError{Status: 400, Reason: "invalid", Message: fmt.Sprintf("Invalid value for field 'zone': '%s'. Unknown zone.", zone)}
 	}
+	if r.Header.Get("X-Egress-Call") != "" {
+		return s.problem("%s with a header of our own", name)
+	}
 	if strings.Contains(name, "aggregatedList") && r.URL.Query().Get("returnPartialSuccess") != "true" {
 		return s.problem("%s without partial success", name)
 	}
