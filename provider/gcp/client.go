@@ -2,14 +2,17 @@ package gcp
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
+	"cloud.google.com/go/auth"
 	"cloud.google.com/go/auth/credentials"
 	compute "cloud.google.com/go/compute/apiv1"
 	"github.com/googleapis/gax-go/v2"
@@ -103,14 +106,11 @@ func connect(s settings, logger hclog.Logger) (*session, error) {
 		MaxIdleConnsPerHost: 8,
 	}
 	// Not with the wire log: the answers of the token service are secrets.
-	creds, err := credentials.DetectDefault(&credentials.DetectOptions{
-		Scopes: []string{cloudPlatform}, CredentialsFile: s.CredentialsFile, Client: &http.Client{Transport: base, Timeout: s.CallTimeout},
+	creds, err := detect(s, &credentials.DetectOptions{
+		Scopes: []string{cloudPlatform}, Client: &http.Client{Transport: base, Timeout: s.CallTimeout},
 	})
 	if err != nil {
-		if s.CredentialsFile == "" {
-			return nil, provider.Transientf("no Application Default Credentials: set credentials_file, GOOGLE_APPLICATION_CREDENTIALS, or run on Compute Engine with a service account: %w", err)
-		}
-		return nil, provider.Permanentf("credentials_file %q: want the JSON key of a service account or another credential configuration: %w", s.CredentialsFile, err)
+		return nil, err
 	}
 	authed, err := htransport.NewTransport(context.Background(), &wireLog{next: base, logger: logger},
 		option.WithAuthCredentials(creds), option.WithUserAgent("egress"), option.WithTelemetryDisabled())
@@ -124,6 +124,37 @@ func connect(s settings, logger hclog.Logger) (*session, error) {
 		options = append(options, option.WithEndpoint(s.Endpoint))
 	}
 	return opened, opened.dial(options)
+}
+
+// kinds of credentials that a file may hold. Google's libraries want them named,
+// since a file of an unexpected kind could make them call anywhere.
+var kinds = []credentials.CredType{
+	credentials.ServiceAccount, credentials.AuthorizedUser, credentials.ExternalAccount, credentials.ImpersonatedServiceAccount,
+}
+
+// detect finds the credentials: those of the file or, without one, the
+// Application Default Credentials. Its errors hold nothing of the file.
+func detect(s settings, options *credentials.DetectOptions) (*auth.Credentials, error) {
+	if s.CredentialsFile == "" {
+		creds, err := credentials.DetectDefault(options)
+		if err != nil {
+			return nil, provider.Transientf("no Application Default Credentials: set credentials_file, GOOGLE_APPLICATION_CREDENTIALS, or run on Compute Engine with a service account: %w", err)
+		}
+		return creds, nil
+	}
+	content, err := os.ReadFile(s.CredentialsFile)
+	if err != nil {
+		return nil, provider.Transientf("credentials_file: %w", err)
+	}
+	var file struct{ Type credentials.CredType }
+	if err := json.Unmarshal(content, &file); err != nil || !slices.Contains(kinds, file.Type) {
+		return nil, provider.Permanentf("credentials_file %q: want JSON whose type is one of %v", s.CredentialsFile, kinds)
+	}
+	creds, err := credentials.NewCredentialsFromJSON(file.Type, content, options)
+	if err != nil {
+		return nil, provider.Permanentf("credentials_file %q: a credential configuration of type %s that can't be used: %w", s.CredentialsFile, file.Type, err)
+	}
+	return creds, nil
 }
 
 func (s *session) dial(options []option.ClientOption) (err error) {

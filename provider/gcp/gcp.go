@@ -109,11 +109,11 @@ func (p *Provider) Get(ctx context.Context, ref provider.Ref) (provider.Instance
 	if err != nil {
 		return provider.Instance{}, err
 	}
-	for _, machine := range found {
-		if err := p.owned(machine); err != nil {
+	if len(found) > 0 {
+		if err := p.owned(found[0]); err != nil {
 			return provider.Instance{}, err
 		}
-		return p.describe(ctx, machine), nil
+		return p.describe(ctx, found[0]), nil
 	}
 	if len(silent) > 0 {
 		return provider.Instance{}, unreachable(silent)

@@ -27,7 +27,6 @@ type Machine struct {
 
 type machine struct {
 	Machine
-	resource      map[string]any // as it is given back
 	statusMessage string
 	nat, internal string
 	serial        []byte
