@@ -64,7 +64,7 @@ bench: deps-bench servers ## all benchmarks; the figures that matter are ratios 
 
 # Who has Nomad or Consul installed watches the tour on those; the demo says
 # which ones it uses.
-demo dev: deps $(if $(shell command -v nomad),,$(NOMAD)) $(if $(shell command -v consul),,$(CONSUL))
+demo dev: deps-demo $(if $(shell command -v nomad),,$(NOMAD)) $(if $(shell command -v consul),,$(CONSUL))
 demo: ## Consul, Nomad, a fleet and the lease service, shown step by step; Ctrl-C cleans up
 dev: ## the same without the tour
 demo dev:
@@ -80,15 +80,19 @@ $(NOMAD) $(CONSUL): $(EGRESS_CACHE)/bin/%:
 
 # What a bare Debian lacks, installed by name and only when missing.
 # gcc and libc6-dev: the race detector. curl: the demo's tour. libvirt, QEMU and
-# sshd: real hypervisors, each in namespaces of its test.
+# sshd: real hypervisors, each in namespaces of its test. chromium: the status
+# page.
 DEPS       := gcc libc6-dev curl ca-certificates libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils \
-              ovmf openssh-server openssh-client iproute2 util-linux
+              ovmf openssh-server openssh-client iproute2 util-linux chromium
+DEPS_DEMO  := curl ca-certificates
 DEPS_BENCH := squid tinyproxy
 
 deps: ## install the Debian packages that the tests need, those that are missing
 	@$(call install,$(DEPS))
 
-.PHONY: deps-bench
+.PHONY: deps-bench deps-demo
+deps-demo:
+	@$(call install,$(DEPS_DEMO))
 deps-bench: deps
 	@$(call install,$(DEPS_BENCH))
 

@@ -39,6 +39,7 @@ var rules = []struct {
 	{prefix: "lease/http", local: []string{"lease", "lease/api", "internal"}, banned: []string{"github.com/hashicorp/consul"}},
 	{prefix: "lease/client", local: []string{"lease/api", "internal"}, banned: []string{"github.com/hashicorp/consul"}},
 	{prefix: "lease/consul", local: []string{"lease", "internal"}},
+	{prefix: "lease/leasetest", local: []string{"lease", "internal"}},
 	{prefix: "lease/command", local: []string{"lease", "internal"}},
 	{prefix: "jobs", local: []string{"internal"}},
 	{prefix: "internal", local: nil},

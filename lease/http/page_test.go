@@ -33,7 +33,7 @@ func TestPageNeedsNothingFromOutside(t *testing.T) {
 func TestPageShowsTheFleet(t *testing.T) {
 	browser, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Skip("no chromium: apt-get install chromium")
+		t.Fatal("no chromium: make deps, or apt-get install chromium")
 	}
 	cooling := proxy("eg-cooling")
 	cooling.Attributes = map[string]string{"provider": "kvm", "zone": "hv-1"}
