@@ -1,7 +1,7 @@
 // Command fakegce is a stand-in of the Compute Engine API for trying the gcp
 // provider without a project: its machines are processes of the built-in proxy.
 //
-//	go build -o bin/egress . && go run ./e2e/fakegce -binary bin/egress
+//	make build && go run ./e2e/fakegce -binary bin/egress
 package main
 
 import (
@@ -36,7 +36,7 @@ func run(binary string, delay time.Duration) (err error) {
 		return err
 	}
 	if _, err := os.Stat(binary); err != nil {
-		return fmt.Errorf("-binary: %w: build it with: go build -o bin/egress .", err)
+		return fmt.Errorf("-binary: %w: make it with make build", err)
 	}
 	dir, err := os.MkdirTemp("", "egress-fakegce-")
 	if err != nil {
