@@ -17,6 +17,7 @@ import (
 
 	"github.com/egress-proxies/egress/driver"
 	gc "github.com/egress-proxies/egress/driver/command"
+	_ "github.com/egress-proxies/egress/driver/loghold/early"
 	"github.com/egress-proxies/egress/fingerprint"
 	check "github.com/egress-proxies/egress/fingerprint/command"
 	"github.com/egress-proxies/egress/internal/version"

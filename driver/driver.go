@@ -47,6 +47,7 @@ type Driver struct {
 	newProber   proberFactory
 	newRegistry func(registry.Config) (registrar, error)
 	newNomad    func(NomadConfig) (gc.Nomad, error)
+	holdLogs    bool // only the real binary has loghold's verbs
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
@@ -111,7 +112,9 @@ func Serve(options Options) {
 	signal.Ignore(syscall.SIGPIPE)
 	plugins.Serve(func(logger hclog.Logger) any {
 		options.Logger = logger
-		return New(options)
+		d := New(options)
+		d.holdLogs = true
+		return d
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/nomad/plugins/drivers"
 
+	"github.com/egress-proxies/egress/driver/loghold"
 	"github.com/egress-proxies/egress/driver/probe"
 	"github.com/egress-proxies/egress/provider"
 )
@@ -45,6 +46,7 @@ type handle struct {
 	stopLogs context.CancelFunc
 	logsDone chan struct{}
 	offsets  offsets
+	holder   *loghold.Client // keeps the log collector over a plugin's death; nil is none
 
 	// registered is what stands in Consul; first start's, then publish's.
 	registered provider.Endpoint

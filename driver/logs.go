@@ -61,10 +61,11 @@ func (h *handle) pumpLogs() {
 	p := &pump{
 		name:    h.ref().Name,
 		offsets: h.offsets,
-		sink:    &fifo{path: h.cfg.StdoutPath, retry: h.timing.logRetry},
+		sink:    &fifo{path: h.cfg.StdoutPath, retry: h.timing.logRetry, opened: h.holdCollector},
 		every:   h.timing.saveOffset,
 	}
 	p.offset = p.offsets.read(p.name)
+	h.holdCollector() // after a recovery, before there is anything to write
 	defer p.sink.close()
 	for h.logs.Err() == nil {
 		err := p.copy(h.logs, func(ctx context.Context) (io.ReadCloser, error) {
@@ -80,6 +81,21 @@ func (h *handle) pumpLogs() {
 	}
 }
 
+// holdCollector keeps the log collector from ending with the plugin. Without it,
+// nothing but the output after a plugin's death is late.
+func (h *handle) holdCollector() {
+	if h.holder == nil {
+		return
+	}
+	err := os.MkdirAll(h.holder.Dir, 0o700)
+	if err == nil {
+		err = h.holder.Hold(h.cfg.StdoutPath)
+	}
+	if err != nil {
+		h.logger.Warn("the log pipe is not held open: logs stand still when the plugin dies", "error", err)
+	}
+}
+
 // releaseCollector lets Nomad's log collector finish with a task that has ended.
 // It sits in the opening of a pipe that nobody has written to, as stderr's never
 // is, and would hold up a restart or a stop for four seconds (nomad 1.6,
@@ -87,6 +103,11 @@ func (h *handle) pumpLogs() {
 func (h *handle) releaseCollector() {
 	if !h.ended() {
 		return // the plugin ends, the task goes on
+	}
+	if h.holder != nil && h.cfg.StdoutPath != "" {
+		if err := h.holder.Release(h.cfg.StdoutPath); err != nil {
+			h.logger.Warn("the log pipe is still held open", "error", err)
+		}
 	}
 	for _, path := range []string{h.cfg.StdoutPath, h.cfg.StderrPath} {
 		if path == "" {
@@ -164,7 +185,9 @@ func (p *pump) save() {
 type fifo struct {
 	path  string
 	retry time.Duration
-	file  *os.File
+	// opened is called when the pipe was opened; nil is nothing.
+	opened func()
+	file   *os.File
 }
 
 // write writes all of b, waiting for a reader as long as it takes; it ends early
@@ -183,6 +206,9 @@ func (f *fifo) write(ctx context.Context, b []byte) (written int, err error) {
 				continue
 			}
 			f.file = file
+			if f.opened != nil {
+				f.opened()
+			}
 		}
 		stop := context.AfterFunc(ctx, f.interrupt(f.file))
 		n, err := f.file.Write(b)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/nomad/plugins/drivers"
 
+	"github.com/egress-proxies/egress/driver/loghold"
 	"github.com/egress-proxies/egress/driver/probe"
 	"github.com/egress-proxies/egress/provider"
 )
@@ -236,6 +237,9 @@ func (d *Driver) newHandle(s *settings, cfg *drivers.TaskConfig, slot slot, plac
 		done:        make(chan struct{}),
 		logsDone:    make(chan struct{}),
 		changed:     make(chan struct{}),
+	}
+	if d.holdLogs {
+		h.holder = &loghold.Client{Dir: s.offsets.dir}
 	}
 	h.ctx, h.cancel = context.WithCancelCause(d.ctx)
 	h.probing, h.stopProbing = context.WithCancel(h.ctx)

@@ -125,6 +125,30 @@ func TestAllocLogsShowEachLineOnce(t *testing.T) {
 	})
 }
 
+// TestAllocLogsGoOnAfterThePluginWasKilled alone: Nomad's log collector reads a
+// pipe to its end, and would take the plugin's death for that end.
+func TestAllocLogsGoOnAfterThePluginWasKilled(t *testing.T) {
+	f := own(t, cluster.Config{})
+	f.fleet(map[string]string{"count": "1"})
+	proxy := proxyURL(f.passing(1)[0])
+	alloc := f.running(f.name, 1)[0].ID
+	for _, line := range []string{"before", "after"} {
+		if line == "after" {
+			f.killPlugin()
+		}
+		if _, err := f.fetch(t.Context(), proxy, f.Origin.HTTP+"/gate/line-"+line); err != nil {
+			t.Fatal(err)
+		}
+		f.until("the logs have the line "+line, func(ctx context.Context) error {
+			text, err := f.logs(ctx, alloc)
+			if err == nil && !strings.Contains(text, "/gate/line-"+line) {
+				err = fmt.Errorf("it is not in %d bytes", len(text))
+			}
+			return err
+		})
+	}
+}
+
 // logs are the outputs of an allocation's task, as a person gets them.
 func (f *fixture) logs(ctx context.Context, alloc string) (string, error) {
 	nomad, err := cluster.Server("nomad", "EGRESS_NOMAD_BIN")
