@@ -40,10 +40,11 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.Ins
 	if found || err != nil {
 		return adopted, err
 	}
-	hosts, err := p.place(ctx, plan)
+	hosts, done, err := p.place(ctx, plan)
 	if err != nil {
 		return provider.Instance{}, err
 	}
+	defer done()
 	var refusals []error
 	for _, h := range hosts {
 		instance, err := p.createOn(ctx, h, plan)

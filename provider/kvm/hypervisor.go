@@ -77,4 +77,7 @@ type host struct {
 	hostSettings
 	hypervisor
 	check checking
+	// arriving is how many machines were placed here that may not be counted
+	// by libvirt yet.
+	arriving int
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -29,6 +30,7 @@ type Provider struct {
 	images     *image.Cache
 	names      names
 	placements placements
+	placing    sync.Mutex // guards arriving of the hosts; never held over a call
 }
 
 var (

@@ -1,6 +1,7 @@
 package kvm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -95,14 +96,17 @@ func (r room) machinesThatFit(s size) uint64 {
 }
 
 // place gives the hosts to try, the one with the most room first. Hosts that
-// are not ready or have no room are left out.
-func (p *Provider) place(ctx context.Context, plan plan) ([]*host, error) {
+// are not ready or have no room are left out. Until done is called the machine
+// counts on the first of them: those that are placed at the same time, as the
+// tasks of one job are, do not all choose the same host.
+func (p *Provider) place(ctx context.Context, plan plan) (hosts []*host, done func(), err error) {
+	done = func() {}
 	if plan.spec.Zone != "" {
 		h, err := p.host(plan.spec.Zone)
-		return []*host{h}, err
+		return []*host{h}, done, err
 	}
 	if len(p.hosts) == 1 {
-		return p.hosts, nil
+		return p.hosts, done, nil
 	}
 	rooms := make([]room, len(p.hosts))
 	errs := make([]error, len(p.hosts))
@@ -122,24 +126,27 @@ func (p *Provider) place(ctx context.Context, plan plan) ([]*host, error) {
 		fitting = append(fitting, i)
 	}
 	if len(fitting) == 0 {
-		return nil, refused(refusals)
+		return nil, done, refused(refusals)
 	}
+	p.placing.Lock()
+	defer p.placing.Unlock()
 	slices.SortStableFunc(fitting, func(a, b int) int {
-		left, right := rooms[a].machinesThatFit(plan.size), rooms[b].machinesThatFit(plan.size)
-		switch {
-		case left > right:
-			return -1
-		case left < right:
-			return 1
-		default:
-			return rooms[a].ours - rooms[b].ours
+		onA, onB := p.hosts[a].arriving, p.hosts[b].arriving
+		left, right := int64(rooms[a].machinesThatFit(plan.size))-int64(onA), int64(rooms[b].machinesThatFit(plan.size))-int64(onB)
+		if left != right {
+			return cmp.Compare(right, left)
 		}
+		return rooms[a].ours + onA - rooms[b].ours - onB
 	})
-	hosts := make([]*host, 0, len(fitting))
 	for _, i := range fitting {
 		hosts = append(hosts, p.hosts[i])
 	}
-	return hosts, nil
+	hosts[0].arriving++
+	return hosts, func() {
+		p.placing.Lock()
+		defer p.placing.Unlock()
+		hosts[0].arriving--
+	}, nil
 }
 
 // refused joins why each host did not take a machine. It is worth another try

@@ -187,6 +187,34 @@ func TestFewestOfOursBreaksATie(t *testing.T) {
 	}
 }
 
+// The tasks of one job start at once, before libvirt can count any of them.
+func TestMachinesPlacedAtOnceAreSpread(t *testing.T) {
+	w := newWorld(t, "a", "b")
+	p := w.provider(t, "contract")
+	var first []string
+	var leave []func()
+	for i := range 4 {
+		plan, err := p.plan(named(t, fmt.Sprint("t", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts, done, err := p.place(t.Context(), plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, leave = append(first, hosts[0].name), append(leave, done)
+	}
+	if !slices.Equal(first, []string{"a", "b", "a", "b"}) {
+		t.Errorf("placed on %v, want them in turn", first)
+	}
+	for _, done := range leave {
+		done()
+	}
+	if p.hosts[0].arriving != 0 || p.hosts[1].arriving != 0 {
+		t.Error("machines that have left are counted for ever")
+	}
+}
+
 func TestNoRoomAnywhereTellsTheNumbers(t *testing.T) {
 	w := newWorld(t, "a", "b")
 	for _, h := range w.hosts {
