@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/egress-proxies/egress/lease"
@@ -94,12 +95,30 @@ func decode(w http.ResponseWriter, r *http.Request, in any) (body []byte, err er
 func bodyError(err error) error {
 	var wrongType *json.UnmarshalTypeError
 	if errors.As(err, &wrongType) {
-		return &lease.FieldError{Field: wrongType.Field, Value: wrongType.Value, Pos: -1, Want: "want a " + wrongType.Type.String()}
+		return &lease.FieldError{Field: wrongType.Field, Value: wrongType.Value, Pos: -1, Want: "want " + wanted(wrongType.Type)}
 	}
 	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		return fmt.Errorf("%w: the body has an unknown field %s", lease.ErrInvalid, field)
 	}
 	return fmt.Errorf("%w: the body: %w", lease.ErrInvalid, err)
+}
+
+// wanted says what a field takes in the terms of JSON, not of Go.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return "a JSON object"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	default:
+		return "a whole number"
+	}
 }
 
 // writeJSON writes the answer.
