@@ -115,11 +115,7 @@ func network() {
 		return
 	}
 	_ = run(busybox, "ip", "link", "set", card, "up")
-	// A DHCP server may look for 3 s whether an address is free before it offers
-	// it, and then not answer to what was asked for too early.
-	for run(busybox, "udhcpc", "-i", card, "-q", "-n", "-t", "5", "-T", "4", "-S", "-s", "/etc/udhcpc.sh") != nil {
-		time.Sleep(time.Second)
-	}
+	_ = run(busybox, "udhcpc", "-i", card, "-q", "-n", "-t", "30", "-T", "1", "-S", "-s", "/etc/udhcpc.sh")
 	say("network is up on %s", card)
 }
 
