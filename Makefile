@@ -83,7 +83,7 @@ $(NOMAD) $(CONSUL): $(EGRESS_CACHE)/bin/%:
 # sshd: real hypervisors, each in namespaces of its test. chromium: the status
 # page.
 DEPS       := gcc libc6-dev curl ca-certificates libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils \
-              ovmf openssh-server openssh-client iproute2 util-linux chromium
+              ovmf openssh-server openssh-client iproute2 util-linux chromium $(shell cat e2e/hypervisor/packages.txt)
 DEPS_DEMO  := curl ca-certificates
 DEPS_BENCH := squid tinyproxy
 
