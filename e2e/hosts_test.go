@@ -28,15 +28,19 @@ type libvirtHost struct {
 	// SSH is the address of the SSH server; Key and KnownHosts are for it.
 	SSH, Key, KnownHosts string
 
-	libvirtd *exec.Cmd
+	namespaces []string // beside the mount namespace, as unshare's flags
+	after      string   // "again": the daemon alone is started anew, not the host
+	libvirtd   *exec.Cmd
 }
 
-// hostScript starts libvirtd in a mount and a network namespace of its own, so
-// that it shares nothing with another one on the machine.
+// hostScript starts libvirtd in a mount namespace, and mostly a network
+// namespace, of its own, so that it shares nothing with another one on the
+// machine.
 const hostScript = `set -eu
 cd "$0"
-rm -rf state/run # As after a boot.
+[ "$1" = again ] || rm -rf state/run # As after a boot.
 ip link set lo up
+mount -t sysfs sysfs /sys # The one before shows another network's cards.
 for place in /run/libvirt /var/lib/libvirt /var/cache/libvirt /var/log/libvirt /etc/libvirt; do
   mkdir -p $place state$place
   mount --bind state$place $place
@@ -53,9 +57,9 @@ mount --rbind dev /dev
 exec libvirtd -f "$0/libvirtd.conf" --pid-file "$0/libvirtd.pid"
 `
 
-func newLibvirtHost(t *testing.T, under string) *libvirtHost {
+func newLibvirtHost(t *testing.T, under string, namespaces ...string) *libvirtHost {
 	t.Helper()
-	h := &libvirtHost{t: t, dir: filepath.Join(under, "hv")}
+	h := &libvirtHost{t: t, dir: filepath.Join(under, "hv"), namespaces: namespaces}
 	h.Socket = filepath.Join(h.dir, "sock", "libvirt-sock")
 	h.Key, h.KnownHosts = filepath.Join(h.dir, "id"), filepath.Join(h.dir, "known_hosts")
 	for _, made := range []string{"sock", "pools"} {
@@ -107,7 +111,8 @@ func (h *libvirtHost) virsh(args ...string) {
 // start starts libvirtd and waits until it answers.
 func (h *libvirtHost) start() {
 	h.t.Helper()
-	cmd := exec.Command("unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", hostScript, h.dir)
+	args := append([]string{"--mount", "--propagation", "private"}, h.namespaces...)
+	cmd := exec.Command("unshare", append(args, "sh", "-c", hostScript, h.dir, h.after)...)
 	cmd.Dir = h.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -287,7 +292,7 @@ func hypervisor(t *testing.T) *libvirtHost {
 			t.Error(err)
 		}
 	})
-	h := newLibvirtHost(t, under)
+	h := newLibvirtHost(t, under, "--net")
 	h.write("network.xml", `<network><name>default</name><bridge name="egbr0"/></network>`)
 	h.virsh("net-define", filepath.Join(h.dir, "network.xml"))
 	h.virsh("net-start", "default")

@@ -18,6 +18,9 @@ const (
 	consoleIdle = 5 * time.Second
 	// consolePiece is how much is read at once.
 	consolePiece = 256 << 10
+	// consoleTimeout ends a read that got stuck, as downloads of a few bytes
+	// over SSH were seen to do: the next one, on a new connection, is answered.
+	consoleTimeout = 5 * time.Second
 )
 
 // Console follows the file into which QEMU writes what the guest says on its
@@ -111,9 +114,11 @@ func (c *console) more() error {
 	if size == c.offset {
 		return nil
 	}
-	piece, err := c.h.ReadVolume(c.ctx, pool, c.volume, c.offset, min(size-c.offset, consolePiece))
-	if errors.Is(err, provider.ErrNotFound) {
-		return nil
+	ctx, cancel := context.WithTimeout(c.ctx, consoleTimeout)
+	defer cancel()
+	piece, err := c.h.ReadVolume(ctx, pool, c.volume, c.offset, min(size-c.offset, consolePiece))
+	if errors.Is(err, provider.ErrNotFound) || (ctx.Err() != nil && c.ctx.Err() == nil) {
+		return nil // looked for again at the next turn
 	}
 	c.offset += int64(len(piece))
 	c.buffer = piece

@@ -225,9 +225,11 @@ func (h *Host) DeleteVolume(ctx context.Context, pool, name string) error {
 // VolumeSize asks for the size of a volume's file now, in bytes.
 func (h *Host) VolumeSize(ctx context.Context, pool, name string) (int64, error) {
 	var size int64
-	err := h.call(ctx, "StorageVolGetInfo", []any{"pool", pool, "volume", name}, func(l *libvirt.Libvirt) error {
-		_, capacity, _, err := l.StorageVolGetInfo(handle(pool, name))
-		size = int64(capacity)
+	err := h.call(ctx, "StorageVolGetInfoFlags", []any{"pool", pool, "volume", name}, func(l *libvirt.Libvirt) error {
+		// The capacity is that of the pool's last refresh; only the physical
+		// size, which this flag puts in place of the allocation, is looked up.
+		_, _, physical, err := l.StorageVolGetInfoFlags(handle(pool, name), uint32(libvirt.StorageVolGetPhysical))
+		size = int64(physical)
 		return err
 	})
 	return size, err

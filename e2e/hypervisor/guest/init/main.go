@@ -115,7 +115,11 @@ func network() {
 		return
 	}
 	_ = run(busybox, "ip", "link", "set", card, "up")
-	_ = run(busybox, "udhcpc", "-i", card, "-q", "-n", "-t", "30", "-T", "1", "-S", "-s", "/etc/udhcpc.sh")
+	// A DHCP server may look for 3 s whether an address is free before it offers
+	// it, and then not answer to what was asked for too early.
+	for run(busybox, "udhcpc", "-i", card, "-q", "-n", "-t", "5", "-T", "4", "-S", "-s", "/etc/udhcpc.sh") != nil {
+		time.Sleep(time.Second)
+	}
 	say("network is up on %s", card)
 }
 
