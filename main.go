@@ -26,6 +26,7 @@ import (
 	"github.com/egress-proxies/egress/provider"
 	"github.com/egress-proxies/egress/provider/external"
 	"github.com/egress-proxies/egress/provider/gcp"
+	"github.com/egress-proxies/egress/provider/kube"
 	"github.com/egress-proxies/egress/provider/kvm"
 	"github.com/egress-proxies/egress/provider/process"
 	// The hidden verbs must be seen before the packages below are initialised.
@@ -38,6 +39,7 @@ var factories = provider.Factories{
 	"external": external.New,
 	"kvm":      kvm.New,
 	"gcp":      gcp.New,
+	"kube":     kube.New,
 }
 
 func main() {

@@ -58,6 +58,12 @@ var providerKeys = slices.Concat(
 	keys(kindList, "zones", "network_tags", "scopes"),
 	keys(kindBool, "external_address"),
 	[]key{{name: "labels", kind: kindMap}},
+	// kube
+	keys(kindText, "kubeconfig", "context", "namespace", "image_pull_policy", "pending_timeout", "delete_timeout"),
+	keys(kindList, "image_pull_secrets", "tolerations"),
+	[]key{{name: "node_selector", kind: kindMap}, {name: "annotations", kind: kindMap}},
+	keys(kindBool, "host_network", "squid"),
+	keys(kindNumber, "run_as_user", "max_file_descriptors"),
 )
 
 func keys(kind kind, names ...string) []key {
