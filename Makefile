@@ -24,12 +24,15 @@ export EGRESS_CACHE
 
 # The real servers are built from the module proxy, once for each content of
 # their go.mod and go.sum, outside the work tree. An agent of one's own choice
-# goes into EGRESS_NOMAD_BIN or EGRESS_CONSUL_BIN.
+# goes into EGRESS_NOMAD_BIN or EGRESS_CONSUL_BIN. The k8s binary is etcd, the API
+# server, the scheduler and the kubelet in one (e2e/servers/k8s).
 key     = $(shell cat e2e/servers/$(1)/go.mod e2e/servers/$(1)/go.sum | sha256sum | cut -c1-12)
 NOMAD  := $(EGRESS_CACHE)/bin/nomad-$(call key,nomad)
 CONSUL := $(EGRESS_CACHE)/bin/consul-$(call key,consul)
+K8S    := $(EGRESS_CACHE)/bin/k8s-$(call key,k8s)
 export EGRESS_NOMAD_BIN  ?= $(NOMAD)
 export EGRESS_CONSUL_BIN ?= $(CONSUL)
+export EGRESS_K8S_BIN    ?= $(K8S)
 
 .PHONY: help build test unit e2e e2e-full lint bench demo dev servers deps clean
 
@@ -70,13 +73,22 @@ dev: ## the same without the tour
 demo dev:
 	@$(GO) run ./e2e/demo $(if $(filter dev,$@),-tour=false)
 
-servers: $(EGRESS_NOMAD_BIN) $(EGRESS_CONSUL_BIN) ## build the real Nomad and Consul agents of the tests (10 min once)
+servers: $(EGRESS_NOMAD_BIN) $(EGRESS_CONSUL_BIN) $(EGRESS_K8S_BIN) ## build the real Nomad, Consul and Kubernetes of the tests (25 min once)
 
 # The name without the key is for people and for tests that run without make.
 $(NOMAD) $(CONSUL): $(EGRESS_CACHE)/bin/%:
 	@name='$(firstword $(subst -, ,$*))'; mkdir -p '$(@D)'; echo "building $$name, once"; \
 	 cd e2e/servers/$$name && $(GO) build -o '$@'.$$$$ github.com/hashicorp/$$name && \
 	 mv '$@'.$$$$ '$@' && ln -sfn '$(@F)' '$(@D)'/$$name
+
+# -trimpath would keep the build from sharing packages with our own client-go.
+K8S_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" { print $$2 }' e2e/servers/k8s/go.mod)
+K8S_LDFLAGS = -s -w -X k8s.io/component-base/version.gitVersion=$(K8S_VERSION) \
+              -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(K8S_VERSION)))
+$(K8S):
+	@mkdir -p '$(@D)'; echo "building Kubernetes $(K8S_VERSION) and etcd, once"; \
+	 cd e2e/servers/k8s && $(GO) build -ldflags '$(K8S_LDFLAGS)' -o '$@'.$$$$ . && \
+	 mv '$@'.$$$$ '$@' && ln -sfn '$(@F)' '$(@D)'/k8s
 
 # What a bare Debian lacks, installed by name and only when missing.
 # gcc and libc6-dev: the race detector. curl: the demo's tour. libvirt, QEMU and
