@@ -143,6 +143,7 @@ func endOf(err error) error {
 func (a *attempt) bring(ctx context.Context, target Target, feed *feed) (Base, error) {
 	base, err := find(ctx, target, a.id)
 	if err == nil {
+		a.flight.cache.used(ctx, target, base)
 		return base, nil
 	}
 	if !errors.Is(err, provider.ErrNotFound) {
@@ -201,10 +202,11 @@ func (a *attempt) upload(ctx context.Context, target Target, feed *feed) (base B
 		return Base{}, err
 	}
 	m := marker{base: name, virtualSize: a.size, digest: a.digest}
-	if _, err := target.Create(ctx, NewVolume{Name: m.String(), Format: string(Raw)}); err != nil {
+	ready, err := target.Create(ctx, NewVolume{Name: m.String(), Format: string(Raw)})
+	if err != nil {
 		return Base{}, err
 	}
-	return Base{Target: target.String(), Volume: volume, Format: name.format, VirtualSize: a.size, Digest: a.digest}, nil
+	return m.found(target, volume, ready), nil
 }
 
 // uploadError is the target's fault and not the file's.

@@ -22,6 +22,11 @@ type Base struct {
 	VirtualSize int64
 	// Digest is the start of the SHA-256 of the file as it was published.
 	Digest string
+	// UsedAt is when it was last wanted by a task or by `egress images warm`,
+	// or fetched, to within an hour; zero when unknown.
+	UsedAt time.Time
+
+	marker string // the name of its marker
 }
 
 // Cache brings images to hosts. It is safe for concurrent use.
@@ -46,7 +51,7 @@ func NewCache(options Options) *Cache {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &Cache{
 		options: options.withDefaults(),
-		owner:   hashID("owner", options.Owner)[:8],
+		owner:   ownerID(options.Owner),
 		ctx:     ctx,
 		cancel:  cancel,
 		flights: map[string][]*flight{},
@@ -105,6 +110,7 @@ func (c *Cache) ensure(ctx context.Context, source Source, target Target) (Base,
 	if id != "" {
 		base, err := find(ctx, target, id)
 		if err == nil {
+			c.used(ctx, target, base)
 			return base, nil
 		}
 		if !errors.Is(err, provider.ErrNotFound) {
@@ -191,7 +197,7 @@ func find(ctx context.Context, target Target, id string) (Base, error) {
 	for _, v := range volumes {
 		if m, ok := parseMarker(v.Name); ok && m.base.id == id {
 			if volume, ok := data[m.base.String()]; ok {
-				found = append(found, Base{Target: target.String(), Volume: volume, Format: m.base.format, VirtualSize: m.virtualSize, Digest: m.digest})
+				found = append(found, m.found(target, volume, v))
 			}
 		}
 	}

@@ -94,6 +94,7 @@ func (p *pool) take(ctx context.Context, name string, r io.Reader, limit int64) 
 		n, err := r.Read(buffer)
 		p.mu.Lock()
 		p.volumes[name].content = append(p.volumes[name].content, buffer[:n]...)
+		p.volumes[name].modified = time.Now()
 		p.mu.Unlock()
 		if err == io.EOF {
 			return nil

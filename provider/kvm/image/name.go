@@ -49,6 +49,18 @@ func (m marker) String() string {
 	return fmt.Sprintf("%s.%d.%s.ready", m.base, m.virtualSize, m.digest)
 }
 
+// found is the base that a marker's volume stands for.
+func (m marker) found(target Target, data, volume Volume) Base {
+	used := data.ModifiedAt
+	if volume.ModifiedAt.After(used) {
+		used = volume.ModifiedAt
+	}
+	return Base{
+		Target: target.String(), Volume: data, Format: m.base.format, VirtualSize: m.virtualSize, Digest: m.digest,
+		UsedAt: used, marker: volume.Name,
+	}
+}
+
 // parseBase reads the name of a data volume.
 func parseBase(s string) (baseName, bool) {
 	parts := strings.Split(strings.TrimPrefix(s, Prefix), ".")
@@ -91,6 +103,14 @@ func declaredID(s Source) string {
 func hashID(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:])[:idLength]
+}
+
+// ownerID is the part of names that tells who fetches.
+func ownerID(owner string) string {
+	if owner == "" {
+		return newNonce()[:8]
+	}
+	return hashID("owner", owner)[:8]
 }
 
 // newNonce is 64 random bits.

@@ -13,7 +13,8 @@ import (
 type Options struct {
 	// Owner is who fetches: anything that is the same before and after a
 	// restart and differs between Nomad nodes. Its partial files of an earlier
-	// life are removed on sight.
+	// life are removed on sight, so that no two processes may be one owner at
+	// the same time. Empty is one who does not come back.
 	Owner string
 	// Logger may be nil.
 	Logger hclog.Logger

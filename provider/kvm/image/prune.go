@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"fmt"
 	"sort"
 	"time"
 
@@ -17,16 +18,11 @@ type Stored struct {
 	// UsedBy are the names of the volumes that stand on it.
 	UsedBy []string
 
-	id     string
-	marker string
+	id string
 }
 
-// For says whether the entry's image is this one. It can be told only of
-// entries with a digest.
-func (s Stored) For(entry Entry) bool {
-	source, err := entry.source("")
-	return err == nil && s.id != "" && declaredID(source) == s.id
-}
+// Holds says whether this is the image that Cache.Identify gave the id of.
+func (s Stored) Holds(id string) bool { return id != "" && s.id == id }
 
 // List gives every image in the pool, complete or not, by name.
 func List(ctx context.Context, target Target) ([]Stored, error) {
@@ -45,7 +41,8 @@ func List(ctx context.Context, target Target) ([]Stored, error) {
 	for _, v := range volumes {
 		if m, ok := parseMarker(v.Name); ok {
 			if s := byName[m.base.String()]; s != nil {
-				s.Complete, s.VirtualSize, s.Digest, s.marker = true, m.virtualSize, m.digest, v.Name
+				s.Base = m.found(target, s.Volume, v)
+				s.Complete = true
 			}
 		}
 		if s := byPath[v.Backing]; s != nil && v.Backing != "" {
@@ -54,6 +51,7 @@ func List(ctx context.Context, target Target) ([]Stored, error) {
 	}
 	all := make([]Stored, 0, len(byName))
 	for _, s := range byName {
+		sort.Strings(s.UsedBy)
 		all = append(all, *s)
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Volume.Name < all[j].Volume.Name })
@@ -65,13 +63,30 @@ func List(ctx context.Context, target Target) ([]Stored, error) {
 // far above any pause that it survives.
 const PartialAge = time.Hour
 
-// Prune removes the complete images that nothing stands on and that have not
-// been written within minAge, and the incomplete ones that were left behind. It
+// Kept is why an image must stay, for a person; empty when it may be removed:
+// nothing stands on it, and nobody wanted it within minAge.
+func (s Stored) Kept(now time.Time, minAge time.Duration) string {
+	switch written := s.Volume.ModifiedAt; {
+	case len(s.UsedBy) == 1:
+		return "in use by " + s.UsedBy[0]
+	case len(s.UsedBy) > 1:
+		return fmt.Sprintf("in use by %d disks", len(s.UsedBy))
+	case written.IsZero():
+		return "the host does not say how old it is"
+	case !s.Complete && now.Sub(written) < PartialAge:
+		return "being fetched"
+	case s.Complete && now.Sub(s.UsedAt) < minAge:
+		return fmt.Sprintf("used less than %v ago", minAge)
+	case !s.Complete && now.Sub(written) < minAge:
+		return fmt.Sprintf("written less than %v ago", minAge)
+	default:
+		return ""
+	}
+}
+
+// Prune removes the complete images that nothing stands on and that nobody
+// wanted within minAge, and the incomplete ones that were left behind. It
 // returns what it removed, also along with an error.
-//
-// An image is hidden from new tasks before it is looked at for the last time,
-// so that no task can begin to use it in between. A task that was about to is
-// told that it is missing and fetches it again.
 func Prune(ctx context.Context, target Target, now time.Time, minAge time.Duration) ([]Stored, error) {
 	stored, err := List(ctx, target)
 	if err != nil {
@@ -82,11 +97,10 @@ func Prune(ctx context.Context, target Target, now time.Time, minAge time.Durati
 	}
 	var removed []Stored
 	for _, s := range stored {
-		age := now.Sub(s.Volume.ModifiedAt)
-		if s.Volume.ModifiedAt.IsZero() || age < minAge || len(s.UsedBy) > 0 || (!s.Complete && age < PartialAge) {
+		if s.Kept(now, minAge) != "" {
 			continue
 		}
-		gone, err := prune(ctx, target, s)
+		gone, err := remove(ctx, target, s)
 		if err != nil {
 			return removed, err
 		}
@@ -97,8 +111,14 @@ func Prune(ctx context.Context, target Target, now time.Time, minAge time.Durati
 	return removed, nil
 }
 
-// prune removes one image unless somebody began to use it meanwhile.
-func prune(ctx context.Context, target Target, s Stored) (bool, error) {
+// restoreTime bounds what must be put right after the caller has given up.
+const restoreTime = 10 * time.Second
+
+// remove removes one image unless somebody began to use it meanwhile. It is
+// hidden from new tasks before it is looked at for the last time, so that no
+// task can begin to use it in between. A task that was about to is told that it
+// is missing and fetches it again.
+func remove(ctx context.Context, target Target, s Stored) (bool, error) {
 	if s.Complete {
 		if err := target.Delete(ctx, s.marker); err != nil {
 			return false, err
@@ -113,6 +133,9 @@ func prune(ctx context.Context, target Target, s Stored) (bool, error) {
 		return true, target.Delete(ctx, s.Volume.Name)
 	}
 	if s.Complete {
+		// Also after Ctrl-C: an image without its marker would be fetched again.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTime)
+		defer cancel()
 		if _, createErr := target.Create(ctx, NewVolume{Name: s.marker, Format: string(Raw)}); createErr != nil {
 			return false, createErr
 		}
