@@ -28,6 +28,7 @@ import (
 	"github.com/egress-proxies/egress/provider/gcp"
 	"github.com/egress-proxies/egress/provider/kube"
 	"github.com/egress-proxies/egress/provider/kvm"
+	images "github.com/egress-proxies/egress/provider/kvm/command"
 	"github.com/egress-proxies/egress/provider/process"
 	// The hidden verbs must be seen before the packages below are initialised.
 	_ "github.com/egress-proxies/egress/provider/process/early"
@@ -79,13 +80,14 @@ The verbs below are for people and for the lease service.`,
   egress lease acquire country=DE       lease one
   egress proxies                        what is there, and what works
   egress gc --dry-run                   what is left that no allocation needs?
+  egress images list                    what do the hypervisors keep?
   egress proxy --listen 127.0.0.1:3128  run the built-in forward proxy`,
 		SilenceUsage: true,
 	}
 	root.AddCommand(versionCommand())
 	root.AddCommand(process.Commands()...)
 	root.AddCommand(lease.Commands()...)
-	root.AddCommand(jobs.Command(), check.Command(sources), gc.Command(factories))
+	root.AddCommand(jobs.Command(), check.Command(sources), gc.Command(factories), images.Command(providers))
 	return root
 }
 
@@ -104,6 +106,16 @@ func sources(paths []string, logger hclog.Logger) ([]fingerprint.Source, func() 
 		list = append(list, fingerprint.Source{Name: block.Name, Type: block.Type, Provider: built[block.Name]})
 	}
 	return list, nil, nil
+}
+
+// providers are those of the plugin's configuration by name, for egress images.
+func providers(paths []string, logger hclog.Logger) (map[string]provider.Provider, func() error, error) {
+	list, closeAll, err := driver.Sources(factories)(paths, logger)
+	byName := make(map[string]provider.Provider, len(list))
+	for _, source := range list {
+		byName[source.Name] = source.Provider
+	}
+	return byName, closeAll, err
 }
 
 func versionCommand() *cobra.Command {

@@ -58,8 +58,15 @@ func (p pool) Delete(ctx context.Context, name string) error {
 	return p.h.DeleteVolume(ctx, p.name(), name)
 }
 
-// List describes the volumes whose names have the prefix.
+// List describes the volumes whose names have the prefix. For a look at all of
+// them libvirt reads the directory anew: somebody may have put a disk there by
+// hand that stands on an image.
 func (p pool) List(ctx context.Context, prefix string) ([]image.Volume, error) {
+	if prefix == "" {
+		if _, err := p.h.Pool(ctx, p.name(), true); err != nil {
+			return nil, err
+		}
+	}
 	names, err := p.h.ListVolumes(ctx, p.name())
 	if err != nil {
 		return nil, err
@@ -103,3 +110,9 @@ func (p *Provider) Targets() []image.Target {
 
 // Images is the catalog of the configuration.
 func (p *Provider) Images() image.Catalog { return p.settings.catalog }
+
+// NewCache makes a cache for one who works beside the plugin, such as a command
+// of a person: what the two have under way they don't take for their own.
+func (p *Provider) NewCache() *image.Cache {
+	return image.NewCache(image.Options{Logger: p.env.Logger})
+}
