@@ -167,6 +167,9 @@ func (s *Service) tryAcquire(ctx context.Context, r *Request) (leases []Lease, w
 		}
 	}
 	b := s.flush()
+	if w == nil {
+		b = s.confirm(b)
+	}
 	s.rewind()
 	s.mu.Unlock()
 	if w != nil {
@@ -183,6 +186,7 @@ func (s *Service) await(ctx context.Context, w *waiter, refusal error) ([]Lease,
 	timer := s.clock.Timer(w.request.Wait)
 	defer timer.Stop()
 	err := refusal
+	var sure *batch
 	select {
 	case a := <-w.answer:
 		return s.settleWait(ctx, w, a)
@@ -191,6 +195,7 @@ func (s *Service) await(ctx context.Context, w *waiter, refusal error) ([]Lease,
 		if s.term != nil {
 			s.pool.Advance(s.clock.Now())
 			err = s.pool.refuse(w.request)
+			sure = s.confirm(s.flush())
 		}
 	case <-ctx.Done():
 		s.mu.Lock()
@@ -199,6 +204,9 @@ func (s *Service) await(ctx context.Context, w *waiter, refusal error) ([]Lease,
 	removed := s.queue.remove(w)
 	s.mu.Unlock()
 	if removed {
+		if werr := sure.wait(ctx); werr != nil {
+			return nil, werr
+		}
 		return nil, err
 	}
 	return s.settleWait(ctx, w, <-w.answer)

@@ -53,9 +53,9 @@ func (s *Service) Ready() bool {
 	return s.pool.loaded
 }
 
-// Leases are all leases, by id. Nothing is told that is not stored.
+// Leases are all leases, by id.
 func (s *Service) Leases(ctx context.Context) (list []Lease, err error) {
-	err = s.do(ctx, func(p *Pool) error {
+	err = s.view(ctx, func(p *Pool) error {
 		list = p.Leases()
 		return nil
 	})
@@ -64,7 +64,7 @@ func (s *Service) Leases(ctx context.Context) (list []Lease, err error) {
 
 // Lease is one lease; see Pool.Lease.
 func (s *Service) Lease(ctx context.Context, id string) (l Lease, err error) {
-	err = s.do(ctx, func(p *Pool) error {
+	err = s.view(ctx, func(p *Pool) error {
 		l, err = p.Lease(id)
 		return err
 	})
@@ -74,7 +74,7 @@ func (s *Service) Lease(ctx context.Context, id string) (l Lease, err error) {
 // Proxies are the proxies that the selector chooses, by id. The error is
 // ErrNotReady as long as the pool is unknown.
 func (s *Service) Proxies(ctx context.Context, selector Selector) (list []ProxyStatus, err error) {
-	err = s.do(ctx, func(p *Pool) error {
+	err = s.view(ctx, func(p *Pool) error {
 		if !p.loaded {
 			return ErrNotReady
 		}
@@ -86,7 +86,7 @@ func (s *Service) Proxies(ctx context.Context, selector Selector) (list []ProxyS
 
 // Cooldowns are the exits that cool now, by exit and target.
 func (s *Service) Cooldowns(ctx context.Context) (list []Cooldown, err error) {
-	err = s.do(ctx, func(p *Pool) error {
+	err = s.view(ctx, func(p *Pool) error {
 		list = p.Cooldowns()
 		return nil
 	})

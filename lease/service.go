@@ -121,17 +121,28 @@ func (s *Service) advance() (next time.Duration, ok bool) {
 	return s.pool.untilNext()
 }
 
-// do lets the pool decide something and waits until that is stored.
+// do lets the pool decide something and waits until that is stored; when there
+// is nothing to store, until it is sure that it was this process's to decide.
 func (s *Service) do(ctx context.Context, decide func(*Pool) error) error {
+	return s.ask(ctx, decide, (*Service).confirm)
+}
+
+// view reads the pool. Nothing is told that is not stored; a leader that was
+// deposed may tell what was, until it notices.
+func (s *Service) view(ctx context.Context, read func(*Pool) error) error {
+	return s.ask(ctx, read, func(_ *Service, stored *batch) *batch { return stored })
+}
+
+func (s *Service) ask(ctx context.Context, f func(*Pool) error, until func(*Service, *batch) *batch) error {
 	s.mu.Lock()
 	if s.term == nil {
 		s.mu.Unlock()
 		return ErrNoLeader
 	}
 	s.pool.Advance(s.clock.Now())
-	err := decide(s.pool)
+	err := f(s.pool)
 	s.serveWaiting()
-	b := s.flush()
+	b := until(s, s.flush())
 	s.rewind()
 	s.mu.Unlock()
 	if werr := b.wait(ctx); werr != nil {

@@ -8,6 +8,7 @@ type Store interface {
 	// Commit writes the changes, in their order. When it returns nil they are
 	// durable. An error means that the caller must give up its leadership: it
 	// can't know what was written. It retries what can be retried by itself.
+	// Without changes it confirms that the caller leads still.
 	Commit(ctx context.Context, changes []Change) error
 }
 

@@ -121,6 +121,23 @@ func (s *Service) flush() *batch {
 	return t.next
 }
 
+// confirm gives a decision that changed nothing something to wait for: a commit
+// that starts after it, and that only a leader can make. Without that, a leader
+// that was deposed and has not noticed yet would call a lease unknown that its
+// successor has granted. stored is what flush returned. mu is held.
+func (s *Service) confirm(stored *batch) *batch {
+	t := s.term
+	if t == nil || t.store == nil || stored != nil && stored == t.next {
+		return stored
+	}
+	t.next = &batch{done: make(chan struct{})}
+	select {
+	case t.work <- struct{}{}:
+	default:
+	}
+	return t.next
+}
+
 // commitAll stores batch after batch until the term ends.
 func (s *Service) commitAll(ctx context.Context, t *term, failed chan<- struct{}) {
 	defer close(t.done)
@@ -141,7 +158,9 @@ func (s *Service) commitAll(ctx context.Context, t *term, failed chan<- struct{}
 		// A term that is given up lets its last commit end: who waits for it
 		// then knows the outcome.
 		err := t.store.Commit(context.WithoutCancel(ctx), b.changes)
-		s.observer.Committed(len(b.changes), time.Since(start), err)
+		if len(b.changes) > 0 || err != nil {
+			s.observer.Committed(len(b.changes), time.Since(start), err)
+		}
 		s.mu.Lock()
 		t.flight = nil
 		if err == nil {
@@ -150,6 +169,9 @@ func (s *Service) commitAll(ctx context.Context, t *term, failed chan<- struct{}
 		s.mu.Unlock()
 		if err != nil {
 			b.err = fmt.Errorf("%w: %w", ErrUncertain, err)
+			if len(b.changes) == 0 { // Nothing was decided that counts.
+				b.err = fmt.Errorf("%w: %w", ErrNoLeader, err)
+			}
 			close(b.done)
 			s.logger.Warn("gave up leading: the store failed", "error", err)
 			s.stepDown(t, ErrNoLeader)

@@ -181,3 +181,39 @@ func FuzzRecords(f *testing.F) {
 		s.Stats()
 	})
 }
+
+// A leader that was deposed knows neither what its successor has granted nor
+// what it has freed: it answers nothing, not even a refusal.
+func TestDeposedLeaderRefusesNothingFromMemory(t *testing.T) {
+	for name, ask := range map[string]func(context.Context, *lease.Service) error{
+		"no capacity": func(ctx context.Context, s *lease.Service) error {
+			_, err := acquire(ctx, s, lease.Ask{})
+			return err
+		},
+		"no capacity after a wait": func(ctx context.Context, s *lease.Service) error {
+			_, err := acquire(ctx, s, lease.Ask{Wait: time.Second})
+			return err
+		},
+		"unknown lease": func(ctx context.Context, s *lease.Service) error {
+			_, err := s.Renew(ctx, "successors", 0)
+			return err
+		},
+		"release of an unknown lease": func(ctx context.Context, s *lease.Service) error {
+			return s.Release(ctx, "successors")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &slowStore{}
+				s := serve(t, store, healthy("a", 1))
+				must(t, s, lease.Ask{TTL: time.Minute})
+				store.mu.Lock()
+				store.fail = errors.New("another process leads")
+				store.mu.Unlock()
+				if err := ask(t.Context(), s); !errors.Is(err, lease.ErrNoLeader) {
+					t.Errorf("err = %v, want that another one is to be asked", err)
+				}
+			})
+		})
+	}
+}

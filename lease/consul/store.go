@@ -79,8 +79,12 @@ func (s *store) load(ctx context.Context) ([]lease.Record, error) {
 	return records, nil
 }
 
-// Commit writes the changes, in as few transactions as Consul allows.
+// Commit writes the changes, in as few transactions as Consul allows. Without
+// changes it asks whether the lock is held still.
 func (s *store) Commit(ctx context.Context, changes []lease.Change) error {
+	if len(changes) == 0 {
+		return s.transact(ctx, api.TxnOps{s.held()}, "")
+	}
 	changes = lastOfEach(changes)
 	for {
 		part := changes
@@ -91,7 +95,8 @@ func (s *store) Commit(ctx context.Context, changes []lease.Change) error {
 				break
 			}
 		}
-		if err := s.transact(ctx, part); err != nil {
+		name := rand.Text()
+		if err := s.transact(ctx, s.ops(name, part), name); err != nil {
 			return err
 		}
 		if changes = changes[len(part):]; len(changes) == 0 {
@@ -121,10 +126,9 @@ func lastOfEach(changes []lease.Change) []lease.Change {
 	return kept
 }
 
-// transact sends one transaction until it knows what became of it.
-func (s *store) transact(ctx context.Context, changes []lease.Change) error {
-	name := rand.Text()
-	ops := s.ops(name, changes)
+// transact sends one transaction until it knows what became of it. name is that
+// of the commit; empty for one that writes nothing.
+func (s *store) transact(ctx context.Context, ops api.TxnOps, name string) error {
 	deadline := time.Now().Add(retryFor)
 	backoff := 50 * time.Millisecond
 	for {
@@ -132,7 +136,10 @@ func (s *store) transact(ctx context.Context, changes []lease.Change) error {
 		if err == nil {
 			return nil
 		}
-		applied, asked := s.applied(ctx, name)
+		applied, asked := false, true
+		if name != "" {
+			applied, asked = s.applied(ctx, name)
+		}
 		switch {
 		case applied:
 			return nil
@@ -150,7 +157,7 @@ func (s *store) transact(ctx context.Context, changes []lease.Change) error {
 func (s *store) ops(name string, changes []lease.Change) api.TxnOps {
 	ops := make(api.TxnOps, 0, len(changes)+2)
 	add := func(op api.KVTxnOp) { ops = append(ops, &api.TxnOp{KV: &op}) }
-	add(api.KVTxnOp{Verb: api.KVCheckSession, Key: s.prefix + keyLeader, Session: s.session})
+	ops = append(ops, s.held())
 	add(api.KVTxnOp{Verb: api.KVCAS, Key: s.prefix + keyCommit, Value: []byte(name), Index: s.index})
 	for _, c := range changes {
 		key := s.prefix + keyRecords + c.Key
@@ -163,11 +170,18 @@ func (s *store) ops(name string, changes []lease.Change) api.TxnOps {
 	return ops
 }
 
-// send sends the transaction once. errDeposed says that Consul refused it.
+// held checks that the lock is this leader's.
+func (s *store) held() *api.TxnOp {
+	return &api.TxnOp{KV: &api.KVTxnOp{Verb: api.KVCheckSession, Key: s.prefix + keyLeader, Session: s.session}}
+}
+
+// send sends the transaction once. errDeposed says that Consul refused it. One
+// that only reads is answered by the servers' leader after it has made sure that
+// it leads; see RequireConsistent.
 func (s *store) send(ctx context.Context, ops api.TxnOps) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	ok, response, _, err := s.client.Txn().Txn(ops, (&api.QueryOptions{}).WithContext(ctx))
+	ok, response, _, err := s.client.Txn().Txn(ops, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 	if err != nil {
 		return err
 	}
@@ -177,6 +191,9 @@ func (s *store) send(ctx context.Context, ops api.TxnOps) error {
 			what = append(what, e.What)
 		}
 		return fmt.Errorf("%w: %s", errDeposed, strings.Join(what, "; "))
+	}
+	if len(ops) == 1 {
+		return nil
 	}
 	for _, result := range response.Results {
 		if result.KV != nil && result.KV.Key == s.prefix+keyCommit {
