@@ -85,6 +85,7 @@ type timing struct {
 	reconcile                time.Duration // how long recovered tasks have to claim their registrations
 	collect, collectMax      time.Duration // retries of deletes that failed
 	strays                   time.Duration // between two looks for instances that nobody came back for
+	renew, rotate            time.Duration // between two looks at the credentials file; bound of handing them over
 	firstCheck               time.Duration // what the first fingerprint waits for the health of the providers
 }
 
@@ -98,7 +99,8 @@ var defaultTiming = timing{
 	logRetry:   time.Second, saveOffset: time.Second,
 	reconcile: 30 * time.Second,
 	collect:   15 * time.Second, collectMax: 10 * time.Minute,
-	strays:     10 * time.Minute,
+	strays: 10 * time.Minute,
+	renew:  time.Second, rotate: 5 * time.Second,
 	firstCheck: fingerprint.DefaultFirstWait,
 }
 
@@ -232,7 +234,7 @@ func (d *Driver) SetConfig(base *base.Config) error {
 	d.settings = &settings{
 		config:      config,
 		places:      places,
-		credentials: newCredentials(config.CredentialsFile),
+		credentials: newCredentials(config.CredentialsFile, d.logger),
 		records:     records{dir: filepath.Join(config.StateDir, "tasks")},
 		offsets:     offsets{dir: filepath.Join(config.StateDir, "logs")},
 	}

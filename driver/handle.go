@@ -50,6 +50,11 @@ type handle struct {
 
 	// registered is what stands in Consul; first start's, then publish's.
 	registered provider.Endpoint
+	// given are the credentials that the instance has, nil when that is unknown;
+	// rotationFailed is true once it was told that it does not take others. Of
+	// the same goroutine as registered.
+	given          *provider.Credentials
+	rotationFailed bool
 
 	mu          sync.Mutex // guards what follows
 	instance    provider.Instance

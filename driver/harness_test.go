@@ -102,6 +102,7 @@ var testTiming = timing{
 	get: 5 * time.Second, deregister: time.Second, cleanup: 5 * time.Second, destroy: 5 * time.Second,
 	drainLogs: time.Second, logRetry: time.Millisecond, saveOffset: 0, reconcile: time.Hour,
 	collect: time.Millisecond, collectMax: 5 * time.Millisecond, strays: 5 * time.Millisecond,
+	renew: time.Millisecond, rotate: 5 * time.Second,
 	firstCheck: time.Second,
 }
 
@@ -397,6 +398,8 @@ func (f *fakeProbe) Await(ctx context.Context, onVerdict func(probe.Verdict)) (p
 
 func (f *fakeProbe) Run(ctx context.Context, initial probe.Verdict, callbacks probe.Callbacks) {
 	published := initial
+	idle := time.NewTicker(time.Millisecond)
+	defer idle.Stop()
 	for {
 		verdict, changed := f.look()
 		callbacks.OnVerdict(verdict)
@@ -408,10 +411,15 @@ func (f *fakeProbe) Run(ctx context.Context, initial probe.Verdict, callbacks pr
 			callbacks.OnTransition(probe.Transition{Change: change, Verdict: verdict})
 			published = verdict
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return
+		for said := false; !said; {
+			callbacks.OnIdle()
+			select {
+			case <-changed:
+				said = true
+			case <-idle.C:
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }

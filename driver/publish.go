@@ -48,16 +48,14 @@ func (h *handle) publish(initial probe.Verdict) {
 		ctx, address, port := h.endpoint(h.probing)
 		h.register(address, port, initial)
 		if !h.task.Probe.Enabled {
-			<-ctx.Done()
+			h.idle(ctx)
 			continue
 		}
-		prober, err := h.proberAt(address, port)
-		if err != nil {
-			h.logger.Error("no probe of the proxy", "instance", h.ref().Name, "error", err)
-			<-ctx.Done()
+		prober, ok := h.proberSoon(ctx, address, port)
+		if !ok {
 			continue
 		}
-		prober.Run(ctx, initial, probe.Callbacks{OnVerdict: h.onVerdict, OnTransition: h.onTransition})
+		prober.Run(ctx, initial, probe.Callbacks{OnVerdict: h.onVerdict, OnTransition: h.onTransition, OnIdle: h.renew})
 		<-ctx.Done()
 		initial = probe.Verdict{} // what was known is of another address
 	}
@@ -113,6 +111,23 @@ func (h *handle) entry(address string, port int) registry.Endpoint {
 	}
 }
 
+// proberSoon makes the prober of the endpoint, when need be after the
+// credentials file was mended; ok is false when ctx ended before.
+func (h *handle) proberSoon(ctx context.Context, address string, port int) (made prober, ok bool) {
+	for told := false; ; told = true {
+		made, err := h.proberAt(address, port)
+		if err == nil {
+			return made, true
+		}
+		if !told {
+			h.logger.Error("no probe of the proxy yet, trying on", "instance", h.ref().Name, "error", err)
+		}
+		if wait(ctx, h.timing.renew); ctx.Err() != nil {
+			return nil, false
+		}
+	}
+}
+
 // proberAt makes the prober of the endpoint, with the credentials of now.
 func (h *handle) proberAt(address string, port int) (prober, error) {
 	auth, err := h.credentials.lookup(h.task.Auth)
@@ -140,22 +155,11 @@ func (h *handle) proberAt(address string, port int) (prober, error) {
 	return made, nil
 }
 
-// onVerdict hears of each probe. It hands credentials that were changed in
-// their file to the next one.
+// onVerdict hears of each probe.
 func (h *handle) onVerdict(verdict probe.Verdict) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.verdict = verdict
-	prober := h.prober
-	h.mu.Unlock()
-	if h.task.Auth.Name == "" || prober == nil {
-		return
-	}
-	// An entry that is gone or can't be read now leaves what is known.
-	if auth, err := h.credentials.lookup(h.task.Auth); err == nil {
-		if err := prober.SetCredentials(auth.Username, auth.Password); err != nil {
-			h.logger.Warn("credentials can't be used", "name", h.task.Auth.Name, "error", err)
-		}
-	}
 }
 
 func (h *handle) onTransition(transition probe.Transition) {
@@ -196,6 +200,7 @@ func (h *handle) awaitProbe(ctx context.Context, said *progress) (probe.Verdict,
 	onVerdict := func(verdict probe.Verdict) {
 		last = verdict
 		h.onVerdict(verdict)
+		h.renew()
 		if !verdict.OK {
 			said.report("Waiting for the proxy to pass its probe: " + verdict.Message)
 		}

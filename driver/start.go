@@ -189,6 +189,7 @@ func (l *launch) create(ctx context.Context) error {
 	l.record.Ref = provider.Ref{Name: l.spec.Name, Zone: instance.Zone}
 	l.handle = l.d.newHandle(l.s, l.cfg, l.slot, l.place, l.task)
 	l.handle.listener, l.handle.labels, l.handle.startedAt = l.listener, l.spec.Labels, time.Now()
+	l.handle.given = &l.spec.Auth
 	l.handle.instance = provider.Instance{Ref: l.record.Ref}
 	l.handle.update(instance)
 	l.handle.run()

@@ -95,37 +95,6 @@ func TestAttributesAreAMapOrABlock(t *testing.T) {
 	}
 }
 
-func TestCredentialsComeFromTheirFileAndFollowIt(t *testing.T) {
-	parts := newParts(t)
-	path := filepath.Join(t.TempDir(), "credentials.json")
-	write := func(password string) {
-		next := path + ".new"
-		if err := os.WriteFile(next, []byte(`{"crawl":{"username":"u","password":"`+password+`"}}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(next, path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("first")
-	h := startHarness(t, parts, testConfig+"credentials_file = \""+path+"\"")
-	h.start(h.task("1", m{"auth": []m{{"name": "crawl"}}}))
-	if first := parts.probe.first(); first.Username != "u" || first.Password != "first" {
-		t.Error("the first probe has other credentials than the file")
-	}
-	if entry, _ := parts.consul.get(parts.names()[0]); entry.endpoint.Auth != "crawl" {
-		t.Errorf("auth %q in Consul, want the name", entry.endpoint.Auth)
-	}
-	write("second")
-	parts.probe.say(works) // one more probe
-	eventually(t, "the probe uses the new password", func() bool {
-		parts.probe.mu.Lock()
-		defer parts.probe.mu.Unlock()
-		used := parts.probe.used
-		return len(used) > 0 && used[len(used)-1] == [2]string{"u", "second"}
-	})
-}
-
 func TestPortResolution(t *testing.T) {
 	node, vm := &place{kind: "process"}, &place{kind: "kvm"}
 	resources := &drivers.Resources{Ports: &structs.AllocatedPorts{

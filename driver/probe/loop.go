@@ -24,7 +24,13 @@ type Callbacks struct {
 	// OnVerdict, which may be nil, is called for each probe, before
 	// OnTransition; for metrics.
 	OnVerdict func(Verdict)
+	// OnIdle, which may be nil, is called at the start and about every second
+	// between two probes, so never while one is under way.
+	OnIdle func()
 }
+
+// idle is the time between two calls of OnIdle.
+const idle = time.Second
 
 // Await probes until the proxy works, quickly at first and then less often, and
 // returns the verdict that was OK. onVerdict hears about each probe; it may be
@@ -66,7 +72,7 @@ func run(ctx context.Context, once func(context.Context) Verdict, interval time.
 	// The first probe comes anywhere in the first interval: after a restart of
 	// the plugin all loops of a node start at the same moment.
 	next := time.Now().Add(rand.N(interval))
-	for sleep(ctx, time.Until(next)) {
+	for rest(ctx, next, callbacks.OnIdle) {
 		next = time.Now().Add(spread(interval))
 		verdict := once(ctx)
 		if ctx.Err() != nil {
@@ -84,6 +90,23 @@ func run(ctx context.Context, once func(context.Context) Verdict, interval time.
 
 func spread(interval time.Duration) time.Duration {
 	return time.Duration(float64(interval) * (1 + jitter*(2*rand.Float64()-1)))
+}
+
+// rest waits until next and calls onIdle meanwhile. It is false when ctx ended
+// first.
+func rest(ctx context.Context, next time.Time, onIdle func()) bool {
+	if onIdle == nil {
+		return sleep(ctx, time.Until(next))
+	}
+	for ctx.Err() == nil {
+		onIdle()
+		left := time.Until(next)
+		if left <= idle {
+			return sleep(ctx, left)
+		}
+		sleep(ctx, idle)
+	}
+	return false
 }
 
 // sleep waits and is false when ctx ended first.

@@ -115,6 +115,32 @@ func TestRunsThatStartTogetherSpread(t *testing.T) {
 	})
 }
 
+func TestIdleIsAboutEverySecondAndNeverDuringAProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
+		defer cancel()
+		probing, idles := false, 0
+		once := func(context.Context) Verdict {
+			if idles == 0 {
+				t.Error("a probe before the first idle moment")
+			}
+			probing = true
+			time.Sleep(3 * time.Second)
+			probing = false
+			return ok
+		}
+		run(ctx, once, 10*time.Second, NewTracker(1, 3, ok), Callbacks{OnIdle: func() {
+			if probing {
+				t.Error("idle during a probe")
+			}
+			idles++
+		}})
+		if idles < 60 || idles > 100 {
+			t.Errorf("%d idle moments in the 70 idle seconds", idles)
+		}
+	})
+}
+
 func TestRunDropsAVerdictThatWasCutShort(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	once := func(context.Context) Verdict {

@@ -36,6 +36,7 @@ var (
 	_ provider.Provider  = (*Provider)(nil)
 	_ provider.Validator = (*Provider)(nil)
 	_ provider.Checker   = (*Provider)(nil)
+	_ provider.Rotator   = (*Provider)(nil)
 )
 
 // New is the provider.Factory of type "external". It has no options.
@@ -172,6 +173,10 @@ func (p *Provider) Check(context.Context) []provider.Verdict {
 		Message: "nothing is launched; each endpoint is probed by itself", Facts: map[string]string{},
 	}}
 }
+
+// Rotate has nothing to do: whoever runs the endpoint changed its credentials,
+// and the entry was changed after them.
+func (p *Provider) Rotate(context.Context, provider.Ref, provider.Credentials) error { return nil }
 
 // find checks a ref and gives the path of its record.
 func (p *Provider) find(ctx context.Context, ref provider.Ref) (string, error) {

@@ -42,6 +42,7 @@ var (
 	_ provider.Provider    = (*Provider)(nil)
 	_ provider.Stopper     = (*Provider)(nil)
 	_ provider.Signaler    = (*Provider)(nil)
+	_ provider.Rotator     = (*Provider)(nil)
 	_ provider.Watcher     = (*Provider)(nil)
 	_ provider.Console     = (*Provider)(nil)
 	_ provider.Execer      = (*Provider)(nil)

@@ -23,6 +23,7 @@ const (
 	StepWatch   Step = "watch"
 	StepExec    Step = "exec"
 	StepStats   Step = "stats"
+	StepRotate  Step = "rotate"
 )
 
 // CreateSteps are the steps of Create that can leave something behind.

@@ -47,6 +47,17 @@ func (p *Provider) Signal(_ context.Context, ref provider.Ref, signal string) er
 	return nil
 }
 
+// Rotate notes the credentials.
+func (p *Provider) Rotate(ctx context.Context, ref provider.Ref, auth provider.Credentials) error {
+	if err := p.pass(ctx, StepRotate); err != nil {
+		return err
+	}
+	if !p.world.change(ref.Name, func(e *entry) { e.auths = append(e.auths, auth) }) {
+		return provider.NotFoundf("instance %q: nothing of that name", ref)
+	}
+	return nil
+}
+
 // Watch sends the instance now and at every change.
 func (p *Provider) Watch(ctx context.Context, ref provider.Ref) (<-chan provider.Instance, error) {
 	if err := p.pass(ctx, StepWatch); err != nil {

@@ -24,6 +24,7 @@ type entry struct {
 	cluster  string
 	output   []byte
 	signals  []string
+	auths    []provider.Credentials
 	changed  chan struct{} // closed and replaced at every change
 }
 
@@ -97,6 +98,16 @@ func (w *World) Signals(name string) []string {
 	defer w.mu.Unlock()
 	if e, ok := w.entries[name]; ok {
 		return slices.Clone(e.signals)
+	}
+	return nil
+}
+
+// Rotations are the credentials that the instance was given while it ran.
+func (w *World) Rotations(name string) []provider.Credentials {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e, ok := w.entries[name]; ok {
+		return slices.Clone(e.auths)
 	}
 	return nil
 }

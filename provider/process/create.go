@@ -38,6 +38,12 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.Ins
 		return provider.Instance{}, err
 	}
 	if snapshot.Phase == supervise.Running {
+		if spec.Command == "" && !spec.Auth.IsZero() {
+			// They may have changed since the start that is adopted.
+			if err := rotate(ctx, dir, snapshot.Plan, spec.Auth); err != nil {
+				p.log.Warn("credentials of an adopted instance are those of its start", "instance", spec.Name, "error", err)
+			}
+		}
 		return p.instance(spec.Name, snapshot)
 	}
 	if err := supervise.Destroy(ctx, dir); err != nil {
@@ -158,7 +164,8 @@ func (p *Provider) plan(spec provider.Spec) (supervise.Plan, error) {
 	if err != nil {
 		return supervise.Plan{}, provider.Permanentf("args: %w", err)
 	}
-	plan.Self = true
+	plan.Self, plan.Control = true, true
+	config.ControlFD = supervise.ControlFD
 	plan.Args = []string{"egress", "proxy", forward.StdinFlag}
 	if plan.Input, err = json.Marshal(config); err != nil {
 		return supervise.Plan{}, provider.Permanentf("args: %w", err)

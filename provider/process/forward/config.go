@@ -31,6 +31,9 @@ type Config struct {
 	// CredentialsFile is a JSON file {"username":"u","password":"p"} that is
 	// read at the start and again by Reload, in place of the two above.
 	CredentialsFile string `json:"credentials_file,omitempty"`
+	// ControlFD is the descriptor of a listening socket over which Rotate is
+	// heard; 0 is none.
+	ControlFD int `json:"control_fd,omitempty"`
 	// AllowClients are the networks that clients may come from. The node itself
 	// always may: the probe that proves the proxy comes from there.
 	AllowClients []netip.Prefix `json:"allow_clients"`

@@ -3,6 +3,7 @@ package forward
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -43,6 +44,21 @@ func Run(config Config, access, messages io.Writer) error {
 	listener, err := server.Listen()
 	if err != nil {
 		return err
+	}
+	if config.ControlFD != 0 {
+		control, err := controlListener(config.ControlFD)
+		if err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		controlled := make(chan struct{})
+		go func() {
+			defer close(controlled)
+			server.control(control)
+		}()
+		defer func() {
+			_ = control.Close()
+			<-controlled
+		}()
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

@@ -25,14 +25,24 @@ func (s *supervisor) start() (*pumps, int, error) {
 		return nil, 0, err
 	}
 	defer func() { _ = stdin.Close() }()
+	files := []*os.File{stdin, nil, nil}
+	if s.plan.Control {
+		control, err := listenControl(s.dir)
+		if err != nil {
+			return nil, 0, err
+		}
+		defer func() { _ = control.Close() }()
+		files = append(files, control) // is ControlFD
+	}
 	pumps, err := newPumps(s.output, io.MultiWriter(s.output, s.stderr))
 	if err != nil {
 		return nil, 0, err
 	}
+	files[1], files[2] = pumps.writers[0], pumps.writers[1]
 	attr := &os.ProcAttr{
 		Dir:   s.plan.Dir,
 		Env:   append(s.plan.Env, Marker+"="+s.dir),
-		Files: []*os.File{stdin, pumps.writers[0], pumps.writers[1]},
+		Files: files,
 		Sys:   &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	}
 	if attr.Dir == "" {

@@ -27,6 +27,7 @@ const (
 	stopFile = "stopping"
 	lockFile = "lock"
 	logFile  = "supervisor.log"
+	ctrlFile = "control"
 )
 
 // Marker is the environment variable that every process of an instance has,
@@ -54,6 +55,9 @@ type Plan struct {
 	// Input is what the process reads from its standard input. Secrets go here:
 	// an argument or a variable would show in ps.
 	Input []byte `json:"input,omitempty"`
+	// Control gives the process a listening socket as its descriptor ControlFD,
+	// which DialControl connects to.
+	Control bool `json:"control,omitempty"`
 	// Account is who the process runs as; nil is the supervisor's own.
 	Account *Account `json:"account,omitempty"`
 	// LogMaxBytes bounds the captured output that is kept.
