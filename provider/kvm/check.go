@@ -92,7 +92,11 @@ func (p *Provider) judge(ctx context.Context, h *host, facts map[string]string) 
 	if verdict, ok := h.judgeNetwork(ctx); !ok {
 		return verdict
 	}
-	return h.judgePool(ctx, facts)
+	verdict := h.judgePool(ctx, facts)
+	if why, _ := p.broken.last(h.name); why != "" && verdict.Ready && h.VirtType == "auto" {
+		verdict.Message = "ready; KVM does not work there (" + why + "): machines are emulated, which is slow"
+	}
+	return verdict
 }
 
 func (p *Provider) judgeAbilities(ctx context.Context, h *host, facts map[string]string) (provider.Verdict, bool) {
@@ -100,9 +104,16 @@ func (p *Provider) judgeAbilities(ctx context.Context, h *host, facts map[string
 	if err != nil {
 		return failed(ctx, err), false
 	}
-	virtType, err := h.virtType(abilities)
+	// Until a start under KVM works the host counts as one without: a fact that
+	// changed with each try would be written to the servers each time.
+	broken, lately := p.broken.last(h.name)
+	virtType, err := h.virtType(abilities, broken != "")
 	if err != nil {
 		return no(provider.VirtualizationUnavailable, "%v", err), false
+	}
+	if lately && h.VirtType == "kvm" {
+		return no(provider.VirtualizationUnavailable, "host %s: a machine could not be started under KVM within the last %v: %s: set virt_type = \"auto\" for emulation while KVM does not work there",
+			h.name, brokenFor, broken), false
 	}
 	facts["virt_type"], facts["uefi"] = virtType, strconv.FormatBool(abilities.UEFI)
 	if abilities.UEFI {

@@ -172,21 +172,13 @@ func (p *Provider) make(ctx context.Context, h *host, plan plan) (virt.Domain, e
 		return none, err
 	}
 	machine.Metadata.Stale = h.staleLeases(ctx, plan.spec.Name)
-	document, err := machine.XML()
-	if err != nil {
-		return none, err
-	}
-	d, err := h.DefineDomain(ctx, document)
-	if err != nil {
-		return none, err
-	}
-	provider.Report(ctx, "starting the machine on %s", h.name)
-	return d, h.StartDomain(ctx, d)
+	return p.boot(ctx, h, machine)
 }
 
 // machine is what of the definition is known before anything is made.
 func (p *Provider) machine(h *host, plan plan, abilities virt.Abilities) (domain.Machine, error) {
-	virtType, err := h.virtType(abilities)
+	_, broken := p.broken.last(h.name)
+	virtType, err := h.virtType(abilities, broken)
 	if err != nil {
 		return domain.Machine{}, err
 	}
@@ -204,21 +196,6 @@ func (p *Provider) machine(h *host, plan plan, abilities virt.Abilities) (domain
 		Network:   h.Network,
 		Metadata:  domain.Metadata{Labels: plan.spec.Labels, Port: plan.spec.Port},
 	}, nil
-}
-
-// virtType is the configured one, or the best that there is.
-func (h *host) virtType(abilities virt.Abilities) (string, error) {
-	want := h.VirtType
-	if want == "auto" {
-		want = "qemu"
-		if abilities.Has("kvm") {
-			want = "kvm"
-		}
-	}
-	if !abilities.Has(want) {
-		return "", provider.Permanentf("host %s: virt_type %s is not available: are the modules kvm_intel or kvm_amd loaded and QEMU installed? It has %v", h.name, want, abilities.Types)
-	}
-	return want, nil
 }
 
 // disks makes the overlay, the seed and the console's file.

@@ -30,6 +30,7 @@ type Provider struct {
 	images     *image.Cache
 	names      names
 	placements placements
+	broken     brokenKVM
 	placing    sync.Mutex // guards arriving of the hosts; never held over a call
 }
 
@@ -62,6 +63,7 @@ func build(settings settings, env provider.Env, connect func(hostSettings) hyper
 		env:        env,
 		images:     image.NewCache(image.Options{Owner: env.Cluster + "/" + env.Node, Logger: env.Logger}),
 		placements: placements{dir: env.StateDir},
+		broken:     brokenKVM{dir: env.StateDir},
 	}
 	for _, h := range settings.hosts {
 		p.hosts = append(p.hosts, &host{hostSettings: h, hypervisor: connect(h)})

@@ -161,9 +161,12 @@ func (m Machine) os() osXML {
 
 // Mode is the CPU mode for a virtualization type; "auto" and empty choose the
 // one that gives the guest all that the host has. QEMU's emulation refuses
-// host-passthrough when the machine starts.
+// host-passthrough and host-model when the machine starts, so that they count
+// under KVM only.
 func Mode(virtType, mode string) string {
 	switch {
+	case virtType != "kvm" && strings.HasPrefix(mode, "host-"):
+		return "maximum"
 	case mode != "" && mode != "auto":
 		return mode
 	case virtType == "kvm":

@@ -51,6 +51,43 @@ func (h *Host) translate(rpc string, err error) error {
 	}
 }
 
+// noKVM are words by which QEMU and libvirt say that KVM itself does not work,
+// as against the machine that was to run under it. There is no code for it.
+var noKVM = []string{
+	"failed to set msr", // a nested KVM that lacks what it announces
+	"kvm_buf_set_msrs",
+	"could not access kvm kernel module",
+	"failed to initialize kvm",
+	"kvm_create_vm",
+	"kvm_create_vcpu",
+	"kvm_init_vcpu failed",
+	"kvm_init_vcpu: ",
+	"kvm: entry failed",
+	"does not support virt type 'kvm'",
+	"invalid accelerator kvm",
+}
+
+// KVMFailure is the line in which a failed start says that KVM does not work on
+// the host, or empty when it failed for another reason.
+func KVMFailure(err error) string {
+	var answered libvirt.Error
+	if !errors.As(err, &answered) || class(answered) == provider.ErrQuotaExceeded {
+		return ""
+	}
+	for line := range strings.Lines(answered.Message) {
+		for _, words := range noKVM {
+			if strings.Contains(strings.ToLower(line), words) {
+				// Without what libvirt and QEMU put before it: it holds the time.
+				if _, said, ok := strings.Cut(line, "qemu-system-x86_64: "); ok {
+					line = strings.TrimPrefix(said, "error: ")
+				}
+				return strings.TrimSpace(line)
+			}
+		}
+	}
+	return ""
+}
+
 // noRoom are words by which libvirt, QEMU and the kernel say that space or
 // memory ran out; they have no code of their own.
 var noRoom = []string{

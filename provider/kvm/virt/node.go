@@ -113,24 +113,38 @@ func (h *Host) Abilities(ctx context.Context) (Abilities, error) {
 	if len(a.Types) == 0 {
 		return a, nil
 	}
-	best := a.Types[0]
-	if a.Has("kvm") {
-		best = "kvm"
-	}
-	err = h.call(ctx, "ConnectGetDomainCapabilities", []any{"virt_type", best}, func(l *libvirt.Libvirt) error {
-		var err error
-		document, err = l.ConnectGetDomainCapabilities(nil, libvirt.OptString{"x86_64"}, libvirt.OptString{"q35"}, libvirt.OptString{best}, 0)
-		return err
-	})
+	document, err = h.domainCapabilities(ctx, &a)
 	if err != nil {
 		return a, err
 	}
-	h.traceXML("ConnectGetDomainCapabilities", document)
 	a.UEFI, err = hasUEFI(document)
 	if err != nil {
 		return a, provider.Transientf("host %s: domain capabilities: %w", h.options.Name, err)
 	}
 	return a, nil
+}
+
+// domainCapabilities asks what a q35 machine can have, under KVM if there is.
+// When libvirt can't tell that of KVM, it is no KVM to start machines with.
+func (h *Host) domainCapabilities(ctx context.Context, a *Abilities) (document string, err error) {
+	ask := func(virtType string) error {
+		return h.call(ctx, "ConnectGetDomainCapabilities", []any{"virt_type", virtType}, func(l *libvirt.Libvirt) error {
+			var err error
+			document, err = l.ConnectGetDomainCapabilities(nil, libvirt.OptString{"x86_64"}, libvirt.OptString{"q35"}, libvirt.OptString{virtType}, 0)
+			return err
+		})
+	}
+	if a.Has("kvm") {
+		if err = ask("kvm"); CodeName(err) != "" && len(a.Types) > 1 {
+			a.Types = slices.DeleteFunc(a.Types, func(t string) bool { return t == "kvm" })
+		} else {
+			h.traceXML("ConnectGetDomainCapabilities", document)
+			return document, err
+		}
+	}
+	err = ask(a.Types[0])
+	h.traceXML("ConnectGetDomainCapabilities", document)
+	return document, err
 }
 
 func virtTypes(document string) ([]string, error) {
