@@ -22,16 +22,23 @@ type leases struct {
 	root string
 }
 
-// leaseService runs the lease service for the test's proxies as a Nomad job, and
-// waits until Consul calls it healthy.
-func (f *fixture) leaseService(variables map[string]string) *leases {
+// leaseJob runs the lease service for the test's proxies as a Nomad job, in one
+// replica unless the variables say otherwise.
+func (f *fixture) leaseJob(variables map[string]string) (id string) {
 	f.t.Helper()
-	id := f.name + "-lease"
-	all := map[string]string{"binary": f.Plugin, "consul": f.Consul.Address}
+	id = f.name + "-lease"
+	all := map[string]string{"binary": f.Plugin, "consul": f.Consul.Address, "count": "1", "prefix": id + "/"}
 	for key, value := range variables {
 		all[key] = value
 	}
 	f.load("lease", id, all)
+	return id
+}
+
+// leaseService is leaseJob that waits until Consul calls the service healthy.
+func (f *fixture) leaseService(variables map[string]string) *leases {
+	f.t.Helper()
+	id := f.leaseJob(variables)
 	var found *consul.ServiceEntry
 	f.until("the lease service is healthy", func(ctx context.Context) error {
 		entries, err := f.Consul.Passing(ctx, id)

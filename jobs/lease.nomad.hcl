@@ -1,6 +1,13 @@
-# The lease service, whose own health Consul checks.
+# The lease service: replicas of which one leads, and whose leases live in Consul.
 #
 #   nomad job run -var binary=/opt/nomad/plugins/egress lease.nomad.hcl
+#
+# Where the nodes' network is not the loopback, the service wants tokens:
+#
+#   nomad job run -var binary=… -var token_file=/etc/egress/tokens.json lease.nomad.hcl
+#
+# Crawlers find the replicas in Consul as the passing ones of the job's name. An
+# update replaces one after the other and fails no request: see docs/operations.md.
 
 variable "name" {
   type        = string
@@ -15,8 +22,14 @@ variable "datacenters" {
 
 variable "count" {
   type        = number
-  default     = 1
-  description = "How many replicas. The memory store serves only one."
+  default     = 2
+  description = "How many replicas. The memory store is always one."
+}
+
+variable "distinct_hosts" {
+  type        = bool
+  default     = false
+  description = "Whether no two replicas may share a node."
 }
 
 variable "driver" {
@@ -34,7 +47,7 @@ variable "binary" {
 variable "port" {
   type        = number
   default     = 0
-  description = "A fixed port; 0 lets Nomad pick one."
+  description = "A fixed port, for clients that find the replicas by DNS; 0 lets Nomad pick one."
 }
 
 variable "consul" {
@@ -51,14 +64,38 @@ variable "service" {
 
 variable "store" {
   type        = string
-  default     = "memory"
-  description = "Where leases live."
+  default     = "consul"
+  description = "Where leases live: consul, or memory, which loses them at each restart."
+}
+
+variable "prefix" {
+  type        = string
+  default     = "egress/lease/"
+  description = "Where leases live in Consul's key-value store. Jobs with one prefix are replicas of each other."
 }
 
 variable "token_file" {
   type        = string
   default     = ""
-  description = "Path on the nodes of the bearer token, without which the service listens on loopback only."
+  description = "Path on the nodes of the bearer tokens, without which the service listens on loopback only."
+}
+
+variable "tls_cert" {
+  type        = string
+  default     = ""
+  description = "Path on the nodes of the certificate; with it the service speaks HTTPS."
+}
+
+variable "tls_key" {
+  type        = string
+  default     = ""
+  description = "Path on the nodes of the certificate's key."
+}
+
+variable "ca_file" {
+  type        = string
+  default     = ""
+  description = "Path on the nodes of the authorities of the replicas' certificates; empty is the system's."
 }
 
 variable "args" {
@@ -73,7 +110,19 @@ job "egress-lease" {
   datacenters = var.datacenters
 
   group "lease" {
-    count = var.count
+    count = var.store == "memory" ? 1 : var.count
+
+    # A replica leaves Consul this long before it is asked to end, so that
+    # clients have stopped coming when it closes its door.
+    shutdown_delay = "3s"
+
+    dynamic "constraint" {
+      for_each = var.distinct_hosts ? [1] : []
+      content {
+        operator = "distinct_hosts"
+        value    = "true"
+      }
+    }
 
     network {
       port "http" {
@@ -87,17 +136,23 @@ job "egress-lease" {
       provider = "consul"
 
       check {
-        type     = "http"
-        path     = "/readyz"
-        interval = "2s"
-        timeout  = "1s"
+        type            = "http"
+        protocol        = var.tls_cert == "" ? "http" : "https"
+        tls_skip_verify = true
+        path            = "/readyz"
+        interval        = "2s"
+        timeout         = "1s"
       }
     }
 
+    # One replica at a time, the next when Consul calls the new one healthy. A
+    # version that does not get there is taken back.
     update {
       max_parallel     = 1
-      min_healthy_time = "1s"
+      health_check     = "checks"
+      min_healthy_time = "2s"
       healthy_deadline = "1m"
+      auto_revert      = true
     }
 
     restart {
@@ -110,15 +165,25 @@ job "egress-lease" {
     task "serve" {
       driver = var.driver
 
+      # Requests have ten seconds to finish (--shutdown-timeout); before that the
+      # leadership is handed over, which waits for a commit that is under way.
+      kill_timeout = "30s"
+
       config {
         command = var.binary
         args = concat([
           "lease", "serve",
           "--listen", "${NOMAD_ADDR_http}",
+          "--advertise", var.tls_cert == "" ? "http://${NOMAD_ADDR_http}" : "https://${NOMAD_ADDR_http}",
           "--consul-address", var.consul,
+          "--consul-prefix", var.prefix,
           "--service", var.service,
           "--store", var.store,
-        ], var.token_file == "" ? [] : ["--token-file", var.token_file], var.args)
+          ],
+          var.token_file == "" ? [] : ["--token-file", var.token_file],
+          var.tls_cert == "" ? [] : ["--tls-cert", var.tls_cert, "--tls-key", var.tls_key],
+          var.ca_file == "" ? [] : ["--ca-file", var.ca_file],
+        var.args)
       }
 
       resources {

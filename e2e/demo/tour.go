@@ -25,12 +25,14 @@ type demo struct {
 	*cluster.Cluster
 	// nomadBin and egressBin are the programs behind the names on the screen.
 	nomadBin, egressBin string
-	// lease is the root of the lease service.
+	// lease is the root of one replica of the lease service; each will do.
 	lease string
 }
 
 const (
 	fleetSize = 3
+	// replicas is what the jobspec of the lease service starts.
+	replicas = 2
 	// patience bounds each step of the tour.
 	patience = time.Minute
 )
@@ -47,7 +49,7 @@ func (d *demo) deploy(ctx context.Context) error {
 		"-var", `attributes={ country = "DE" }`, "-var", "bind=127.0.1.1${NOMAD_ALLOC_INDEX}", process); err != nil {
 		return err
 	}
-	say("The service that leases them to crawlers.")
+	say("The service that leases them to crawlers: two replicas, of which one leads.")
 	lease, err := d.spec("lease")
 	if err != nil {
 		return err
@@ -61,8 +63,8 @@ func (d *demo) deploy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(entries) == 0 {
-			return errors.New("egress-lease isn't passing")
+		if len(entries) != replicas {
+			return fmt.Errorf("%d replicas of egress-lease pass, want %d", len(entries), replicas)
 		}
 		service := entries[0].Service
 		d.lease = "http://" + net.JoinHostPort(service.Address, strconv.Itoa(service.Port))
