@@ -26,7 +26,7 @@ func Follow(ctx context.Context, client *api.Client, job *api.Job, evaluation st
 	}
 	current, _, err := client.Jobs().Info(f.job, f.query(ctx, 0))
 	if err != nil {
-		return Report{}, fmt.Errorf("read job %s: %w", f.job, err)
+		return Report{}, agentError(client, "read job "+f.job, err)
 	}
 	progress := newProgress(current, eval)
 	var index uint64
@@ -64,7 +64,7 @@ func (w *watcher) evaluated(ctx context.Context, id string) (*api.Evaluation, er
 	for {
 		eval, meta, err := w.client.Evaluations().Info(id, w.query(ctx, index))
 		if err != nil {
-			return nil, fmt.Errorf("read evaluation %s: %w", id, err)
+			return nil, agentError(w.client, "read evaluation "+id, err)
 		}
 		switch eval.Status {
 		case api.EvalStatusComplete:
@@ -88,17 +88,17 @@ func (w *watcher) look(ctx context.Context, eval *api.Evaluation, index uint64) 
 	var seen snapshot
 	allocs, meta, err := w.client.Jobs().Allocations(w.job, true, w.query(ctx, index))
 	if err != nil {
-		return seen, 0, fmt.Errorf("read the allocations of job %s: %w", w.job, err)
+		return seen, 0, agentError(w.client, "read the allocations of job "+w.job, err)
 	}
 	seen.allocs = allocs
 	if eval.DeploymentID != "" {
 		if seen.deployment, _, err = w.client.Deployments().Info(eval.DeploymentID, w.query(ctx, 0)); err != nil {
-			return seen, 0, fmt.Errorf("read deployment %s: %w", eval.DeploymentID, err)
+			return seen, 0, agentError(w.client, "read deployment "+eval.DeploymentID, err)
 		}
 	}
 	evals, _, err := w.client.Jobs().Evaluations(w.job, w.query(ctx, 0))
 	if err != nil {
-		return seen, 0, fmt.Errorf("read the evaluations of job %s: %w", w.job, err)
+		return seen, 0, agentError(w.client, "read the evaluations of job "+w.job, err)
 	}
 	for _, other := range evals {
 		if other.Status == api.EvalStatusBlocked {

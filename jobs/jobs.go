@@ -55,7 +55,7 @@ func Parse(ctx context.Context, client *api.Client, source string, variables map
 		Canonicalize: true,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("parse the jobspec: %w", err)
+		return nil, agentError(client, "parse the jobspec", err)
 	}
 	return job, nil
 }
@@ -78,7 +78,7 @@ func Load(ctx context.Context, client *api.Client, name string, variables map[st
 func Submit(ctx context.Context, client *api.Client, job *api.Job) (evaluation string, err error) {
 	response, _, err := client.Jobs().Register(job, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil {
-		return "", fmt.Errorf("submit job %s: %w", *job.ID, err)
+		return "", agentError(client, "submit job "+*job.ID, err)
 	}
 	return response.EvalID, nil
 }

@@ -55,22 +55,44 @@ variable "list" {
 }
 `
 
+const typedVariables = `
+variable "count" { type = number }
+variable "on" { type = bool }
+variable "rules" { type = list(object({ a = string, b = number })) }
+variable "loose" {}
+`
+
 func TestVariablesFile(t *testing.T) {
 	for _, test := range []struct {
 		name  string
+		typed bool
 		given map[string]string
 		want  string
 		err   string
 	}{
-		{name: "unknown name", given: map[string]string{"nmae": "x"}, err: `"nmae": the jobspec has none of that name: want one of name, list`},
-		{name: "not HCL", given: map[string]string{"list": "[a"}, err: `"list": value "[a": want HCL for list(string)`},
-		{name: "a second attribute smuggled in", given: map[string]string{"list": "[]\nname = 1"}, err: `want HCL for one list(string)`},
+		{name: "mistyped name", given: map[string]string{"nmae": "x"}, err: `"nmae": the jobspec has none of that name: did you mean "name"? It has name, list`},
+		{name: "unknown name", given: map[string]string{"elephants": "x"}, err: `"elephants": the jobspec has none of that name: want one of name, list`},
+		{name: "not HCL", given: map[string]string{"list": "[a"}, err: `"list": value "[a": want list(string), such as ["x"]`},
+		{name: "unquoted", given: map[string]string{"list": "a"}, err: `"list": value "a": want list(string), such as ["x"]`},
+		{name: "no list", given: map[string]string{"list": "7"}, err: `"list": value "7": want list(string), such as ["x"]`},
+		{name: "a wrong element", given: map[string]string{"list": `["a", {}]`}, err: `want list(string), such as ["x"]: `},
+		{name: "no number", typed: true, given: map[string]string{"count": "x"}, err: `variable "count": value "x": want number, such as 10`},
+		{name: "a fraction of a bool", typed: true, given: map[string]string{"on": "0.5"}, err: `variable "on": value "0.5": want bool, such as true`},
+		{name: "a field is missing", typed: true, given: map[string]string{"rules": `[{a="x"}]`}, err: `want list(object({ a = string, b = number })), such as [{ a = "x", b = 10 }]: `},
+		{name: "a second attribute smuggled in", given: map[string]string{"list": "[]\nname = 1"}, err: `want list(string)`},
+		{name: "of no type", typed: true, given: map[string]string{"loose": "[1"}, err: `variable "loose": value "[1": want a value`},
+		{name: "of no type, good", typed: true, given: map[string]string{"loose": "[1]"}, want: "loose = [1]\n"},
+		{name: "a number as a string", typed: true, given: map[string]string{"count": `"5"`}, want: "count = \"5\"\n"},
 		{name: "nothing given", want: ""},
 		{name: "string as it is", given: map[string]string{"name": `a "b" ${c}`}, want: `name = "a \"b\" $${c}"` + "\n"},
 		{name: "others as HCL", given: map[string]string{"list": `["a"]`, "name": "n"}, want: "list = [\"a\"]\nname = \"n\"\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := variablesFile(twoVariables, test.given)
+			source := twoVariables
+			if test.typed {
+				source = typedVariables
+			}
+			got, err := variablesFile(source, test.given)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Fatalf("err = %v, want %q", err, test.err)

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/hashicorp/nomad/api"
 )
@@ -24,7 +23,7 @@ type Plan struct {
 func NewPlan(ctx context.Context, client *api.Client, job *api.Job) (Plan, error) {
 	response, _, err := client.Jobs().Plan(job, true, (&api.WriteOptions{}).WithContext(ctx))
 	if err != nil {
-		return Plan{}, fmt.Errorf("plan job %s: %w", *job.ID, err)
+		return Plan{}, agentError(client, "plan job "+*job.ID, err)
 	}
 	plan := Plan{Diff: response.Diff, Warnings: response.Warnings}
 	if response.Annotations != nil {

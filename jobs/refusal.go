@@ -43,13 +43,13 @@ func Explain(ctx context.Context, client *api.Client, job *api.Job, failed map[s
 	query := (&api.QueryOptions{}).WithContext(ctx)
 	stubs, _, err := client.Nodes().List(query)
 	if err != nil {
-		return nil, fmt.Errorf("list the nodes: %w", err)
+		return nil, agentError(client, "list the nodes", err)
 	}
 	var nodes []*api.Node
 	for _, stub := range stubs[:min(len(stubs), maxNodes)] {
 		node, _, err := client.Nodes().Info(stub.ID, query)
 		if err != nil {
-			return nil, fmt.Errorf("read node %s: %w", stub.Name, err)
+			return nil, agentError(client, "read node "+stub.Name, err)
 		}
 		nodes = append(nodes, node)
 	}

@@ -87,7 +87,7 @@ func variablesFile(source string, given map[string]string) (string, error) {
 func find(declared []Variable, name string) (Variable, error) {
 	i := slices.IndexFunc(declared, func(v Variable) bool { return v.Name == name })
 	if i < 0 {
-		return Variable{}, fmt.Errorf("variable %q: the jobspec has none of that name: want one of %s", name, names(declared))
+		return Variable{}, unknownVariable(declared, name)
 	}
 	return declared[i], nil
 }
@@ -108,11 +108,11 @@ func literal(variable Variable, value string) (string, error) {
 	if !diagnostics.HasErrors() {
 		attributes, diagnostics = file.Body.JustAttributes()
 	}
-	if diagnostics.HasErrors() {
-		return "", fmt.Errorf("variable %q: value %q: want HCL for %s: %w", variable.Name, value, variable.Type, diagnostics)
+	if diagnostics.HasErrors() || len(attributes) != 1 {
+		return "", wrongValue(variable, value, nil)
 	}
-	if len(attributes) != 1 {
-		return "", fmt.Errorf("variable %q: value %q: want HCL for one %s", variable.Name, value, variable.Type)
+	if err := checkValue(variable, value, attributes[variable.Name].Expr); err != nil {
+		return "", err
 	}
 	return value, nil
 }

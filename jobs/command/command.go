@@ -5,6 +5,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,18 +82,34 @@ func (f *flags) add(command *cobra.Command, json string) {
 }
 
 func (f *flags) client() (*api.Client, error) {
-	config := api.DefaultConfig()
+	config := api.DefaultConfig() // reads NOMAD_ADDR and its like
+	from := "NOMAD_ADDR"
 	if f.address != "" {
-		config.Address = f.address
+		config.Address, from = f.address, "--address"
+	}
+	if err := checkAddress(config.Address); err != nil {
+		return nil, fmt.Errorf("%s %q: %w", from, config.Address, err)
 	}
 	if f.namespace != "" {
 		config.Namespace = f.namespace
 	}
 	client, err := api.NewClient(config)
 	if err != nil {
-		return nil, fmt.Errorf("address %q: %w", config.Address, err)
+		return nil, fmt.Errorf("%s %q: %w", from, config.Address, err)
 	}
 	return client, nil
+}
+
+// checkAddress refuses what Nomad's client would stumble over later.
+func checkAddress(address string) error {
+	parsed, err := url.Parse(address)
+	if err == nil && parsed.Scheme == "unix" && strings.HasPrefix(parsed.Path, "/") {
+		return nil
+	}
+	if err != nil || parsed.Hostname() == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
+		return errors.New("want a URL such as http://127.0.0.1:4646")
+	}
+	return nil
 }
 
 // spec reads a jobspec and its variables.

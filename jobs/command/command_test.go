@@ -44,9 +44,12 @@ func TestUsageErrorsNameTheMistakeAndTheFix(t *testing.T) {
 		"no such file":     {[]string{"plan", "./none.nomad.hcl"}, []string{"none.nomad.hcl", "no such file"}},
 		"no value":         {[]string{"run", own}, []string{"no value for x", "--var x="}},
 		"no equals sign":   {[]string{"run", "process", "--var", "count"}, []string{`--var "count": want name=value`}},
-		"unknown variable": {[]string{"render", "process", "--var", "cuont=1"}, []string{`"cuont"`, "count"}},
-		"wrong value":      {[]string{"render", own, "--var", "x=[1"}, []string{`"x"`, "want HCL for number"}},
-		"nobody answers":   {[]string{"plan", "process", "--address", "http://127.0.0.1:1"}, []string{"127.0.0.1:1", "refused"}},
+		"unknown variable": {[]string{"render", "process", "--var", "cuont=1"}, []string{`"cuont"`, `did you mean "count"?`}},
+		"wrong type":       {[]string{"run", "process", "--var", "count=x"}, []string{`variable "count": value "x": want number`}},
+		"no URL":           {[]string{"plan", "process", "--address", "127.0.0.1:4646"}, []string{`--address "127.0.0.1:4646"`, "http://"}},
+		"no host":          {[]string{"plan", "process", "--address", "http://:4646"}, []string{`--address "http://:4646"`, "http://"}},
+		"wrong value":      {[]string{"render", own, "--var", "x=[1"}, []string{`"x"`, "want number, such as 10"}},
+		"nobody answers":   {[]string{"plan", "process", "--address", "http://127.0.0.1:1"}, []string{"no answer from a Nomad agent at http://127.0.0.1:1", "refused", "NOMAD_ADDR or --address"}},
 	} {
 		out, code := job(t, tc.args...)
 		if code != 1 {
