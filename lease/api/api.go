@@ -217,7 +217,7 @@ type Event struct {
 type Ready struct {
 	// Ready is true when the service can grant leases.
 	Ready bool `json:"ready"`
-	// Reason says why not.
+	// Reason says why not, or what requests have to wait for.
 	Reason string `json:"reason,omitempty"`
 	// Role is "leader" or "follower".
 	Role string `json:"role"`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/egress-proxies/egress/lease/api"
 	"github.com/egress-proxies/egress/lease/client"
 	"github.com/egress-proxies/egress/lease/leasetest"
 )
@@ -133,4 +135,15 @@ func (r *replica) ready() {
 		}
 		return nil
 	})
+}
+
+// metrics is what it tells Prometheus.
+func (r *replica) metrics() (string, error) {
+	response, err := http.Get("http://" + r.address + api.PathMetrics)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return string(text), err
 }

@@ -17,13 +17,14 @@ import (
 )
 
 // pair is two replicas over n proxies of capacity one.
-func pair(t *testing.T, n int) (leader, follower *replica) {
+func pair(t *testing.T, n int, args ...string) (leader, follower *replica) {
 	t.Helper()
 	consul := leasetest.StartConsul(t)
 	for i := range n {
 		consul.Proxy(fmt.Sprintf("p%02d", i), "127.0.0.1", 3000+i, "", nil)
 	}
-	one, two := newReplica(t, consul, "--store", "consul"), newReplica(t, consul, "--store", "consul")
+	args = append(args, "--store", "consul")
+	one, two := newReplica(t, consul, args...), newReplica(t, consul, args...)
 	one.ready()
 	two.ready()
 	leader = leaderOf(t, []*replica{one, two})
@@ -131,4 +132,39 @@ func TestRollingUpdateRefusesNoRequest(t *testing.T) {
 	stop()
 	group.Wait()
 	t.Logf("%d requests of one client through the follower while the leader was replaced", requests[0].Load())
+}
+
+// An acquire that waits longer than a replica takes to stop is told so, instead
+// of losing its connection.
+func TestStoppingReplicaAnswersWhoWaits(t *testing.T) {
+	leader, follower := pair(t, 1, "--shutdown-timeout", "500ms")
+	if _, err := leader.client.Acquire(t.Context(), api.Acquire{TTL: api.Duration(time.Hour)}, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, stopped := range []*replica{follower, leader} {
+		answer := make(chan error, 1)
+		go func() {
+			// Not the client of this project: it repeats what is refused.
+			response, err := http.Post("http://"+stopped.address+api.PathLeases, "application/json", strings.NewReader(`{"wait":"1m"}`))
+			if err == nil {
+				defer response.Body.Close()
+				var p api.Problem
+				if err = json.NewDecoder(response.Body).Decode(&p); err == nil && (p.Code() != api.CodeNoLeader || p.RetryAfterSeconds == 0) {
+					err = fmt.Errorf("%+v", p)
+				}
+			}
+			answer <- err
+		}()
+		leasetest.Until(t, time.Minute, "the acquire waits", func() error {
+			text, err := leader.metrics()
+			if err == nil && !strings.Contains(text, "egress_lease_waiting 1") {
+				err = errors.New("nobody waits")
+			}
+			return err
+		})
+		stopped.stop()
+		if err := <-answer; err != nil {
+			t.Errorf("through %s: %v", stopped.address, err)
+		}
+	}
 }

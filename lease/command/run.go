@@ -182,7 +182,7 @@ func (s *serving) handler(p *parts) (*leasehttp.Server, error) {
 		}
 		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities}
 		config.Forward = &leasehttp.Forwarder{
-			Leader: p.elector.Leader, Self: s.advertise, Patience: forwardFor, Client: &http.Client{Transport: transport},
+			Leader: p.elector.Leader, Absent: p.elector.Absent, Self: s.advertise, Patience: forwardFor, Client: &http.Client{Transport: transport},
 		}
 	}
 	return leasehttp.New(config), nil
@@ -203,9 +203,19 @@ func (s *serving) consulClient() (*api.Client, error) {
 	return api.NewClient(config)
 }
 
+// errStopping is what requests are told that have not finished in time, such as
+// acquires that wait. Another replica will do.
+var errStopping = fmt.Errorf("%w here: this replica stops; ask another one", lease.ErrNoLeader)
+
+// lastAnswers is how long requests may take to say that they were stopped.
+const lastAnswers = 2 * time.Second
+
 // serveHTTP serves until ctx ends; then it lets requests finish.
 func (s *serving) serveHTTP(ctx context.Context, listener net.Listener, handler *leasehttp.Server, logger hclog.Logger) error {
+	requests, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
 	server := &http.Server{
+		BaseContext:       func(net.Listener) context.Context { return requests },
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -216,8 +226,10 @@ func (s *serving) serveHTTP(ctx context.Context, listener net.Listener, handler 
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdown)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdown+lastAnswers)
 		defer cancel()
+		patience := time.AfterFunc(s.shutdown, func() { cut(errStopping) })
+		defer patience.Stop()
 		stopped <- server.Shutdown(ctx)
 	}()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"strings"
 	"sync"
@@ -47,6 +48,8 @@ type Elector struct {
 	leader string
 	// changed is closed, and made anew, whenever one of both changes.
 	changed chan struct{}
+	// present is when a leader was known last; zero when none ever was.
+	present time.Time
 }
 
 // The times that bound a change of the leader. A leader that is killed, or
@@ -61,6 +64,10 @@ const (
 	// lockDelay is how long Consul keeps a lock of a void session; the checks
 	// in each transaction make more than the least useless.
 	lockDelay = time.Millisecond
+	// observeWait is how long Consul holds a query for the lock. It is short, so
+	// that an answer that a broken network swallowed is missed soon: who does not
+	// know of a new leader passes requests on to the old one.
+	observeWait = 10 * time.Second
 )
 
 var errSessionLost = errors.New("the session in Consul is void")
@@ -85,6 +92,34 @@ func (e *Elector) Leader() (address string, changed <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.leader, e.changed
+}
+
+// Absent is how long there has been no leader; very long when none was seen yet.
+func (e *Elector) Absent() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.holder != "":
+		return 0
+	case e.present.IsZero():
+		return math.MaxInt64
+	}
+	return time.Since(e.present)
+}
+
+// know takes who holds the lock; an empty session is that nobody does.
+func (e *Elector) know(holder, leader string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if holder == e.holder && leader == e.leader {
+		return
+	}
+	if e.holder != "" {
+		e.present = time.Now()
+	}
+	e.holder, e.leader = holder, leader
+	close(e.changed)
+	e.changed = make(chan struct{})
 }
 
 // Run takes part until ctx ends, which is not an error. A leader hands over
@@ -143,7 +178,15 @@ func (e *Elector) lead(term context.Context, session string, cancel context.Canc
 	}
 	e.Logger.Info("leads", "records", len(records), "session", session)
 	resign, lost := e.Lead(s, records)
-	defer resign()
+	defer func() {
+		resign()
+		e.mu.Lock()
+		own := e.holder == session
+		e.mu.Unlock()
+		if own { // Also when Consul can't be asked: nobody leads that we know of.
+			e.know("", "")
+		}
+	}()
 	for {
 		e.mu.Lock()
 		holder, changed := e.holder, e.changed
@@ -168,7 +211,7 @@ func (e *Elector) lock(ctx context.Context, session string) error {
 	if err != nil {
 		return err
 	}
-	for {
+	for moment := 5 * lockDelay; ; {
 		pair := &api.KVPair{Key: e.Prefix + keyLeader, Value: value, Session: session}
 		call, done := context.WithTimeout(ctx, callTimeout)
 		ok, _, err := e.Client.KV().Acquire(pair, (&api.WriteOptions{}).WithContext(call))
@@ -179,30 +222,35 @@ func (e *Elector) lock(ctx context.Context, session string) error {
 		if ok {
 			return nil
 		}
-		if err := e.waitFree(ctx); err != nil {
+		free, err := e.waitFree(ctx, moment)
+		if err != nil {
 			return err
+		}
+		// What is known of the lock may be old.
+		if moment = min(2*moment, time.Second); !free {
+			moment = 5 * lockDelay
 		}
 	}
 }
 
-// waitFree returns when the lock is free, or after a while: then one tries all
-// the same, since a lock may be delayed.
-func (e *Elector) waitFree(ctx context.Context) error {
+// waitFree returns a moment after the lock is free, or after a while: then one
+// tries all the same, since a lock may be delayed.
+func (e *Elector) waitFree(ctx context.Context, moment time.Duration) (free bool, err error) {
 	timer := time.NewTimer(renewEvery)
 	defer timer.Stop()
 	for {
 		e.mu.Lock()
-		free, changed := e.holder == "", e.changed
+		held, changed := e.holder != "", e.changed
 		e.mu.Unlock()
-		if free {
-			pause(ctx, 5*lockDelay)
-			return ctx.Err()
+		if !held {
+			pause(ctx, moment)
+			return true, ctx.Err()
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
 		case <-timer.C:
-			return nil
+			return false, nil
 		case <-changed:
 		}
 	}
@@ -218,8 +266,8 @@ type leaderValue struct {
 func (e *Elector) observe(ctx context.Context) {
 	var index uint64
 	for ctx.Err() == nil {
-		call, done := context.WithTimeout(ctx, queryTimeout)
-		options := (&api.QueryOptions{WaitIndex: index, WaitTime: waitTime}).WithContext(call)
+		call, done := context.WithTimeout(ctx, observeWait+observeWait/16+callTimeout)
+		options := (&api.QueryOptions{WaitIndex: index, WaitTime: observeWait}).WithContext(call)
 		pair, meta, err := e.Client.KV().Get(e.Prefix+keyLeader, options)
 		done()
 		if err != nil {
@@ -236,13 +284,7 @@ func (e *Elector) observe(ctx context.Context) {
 				e.Logger.Warn("the leader's address can't be read", "key", pair.Key, "error", err)
 			}
 		}
-		e.mu.Lock()
-		if holder != e.holder || value.Address != e.leader {
-			e.holder, e.leader = holder, value.Address
-			close(e.changed)
-			e.changed = make(chan struct{})
-		}
-		e.mu.Unlock()
+		e.know(holder, value.Address)
 	}
 }
 

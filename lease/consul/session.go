@@ -57,7 +57,7 @@ func (e *Elector) register(ctx context.Context) error {
 			CheckID:                        e.checkID(),
 			TTL:                            checkTTL.String(),
 			Status:                         api.HealthPassing,
-			DeregisterCriticalServiceAfter: "10m",
+			DeregisterCriticalServiceAfter: "1m",
 		},
 	}
 	return e.Client.Agent().ServiceRegisterOpts(service, api.ServiceRegisterOpts{}.WithContext(ctx))

@@ -34,6 +34,9 @@ type Forwarder struct {
 	Local http.Handler
 	// Leading says whether it has. Required.
 	Leading func() bool
+	// Absent is how long there has been no leader; 0 while there is one, and more
+	// than Patience when none was seen yet. Nil is that every absence counts.
+	Absent func() time.Duration
 	// Client sends; it must not follow redirects and needs no timeout.
 	Client *http.Client
 	// Patience is how long a request waits for a leader: longer than a change

@@ -107,7 +107,9 @@ func (s *Server) lead(h http.Handler) http.Handler {
 	})
 }
 
-// ready answers 200 when leases can be granted, by this process or through it.
+// ready answers 200 when leases can be granted, by this process or through it:
+// also during a change of the leader, which requests wait for. Otherwise all
+// replicas would leave Consul at once, and clients would find none.
 func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 	answer := api.Ready{Role: "follower"}
 	if s.Service.Leading() {
@@ -124,8 +126,9 @@ func (s *Server) ready(w http.ResponseWriter, _ *http.Request) {
 				answer.Reason += ": " + why
 			}
 		}
-	case answer.Role == "follower" && (s.Forward == nil || answer.Leader == ""):
+	case answer.Role == "follower" && (s.Forward == nil || answer.Leader == "" || answer.Leader == s.Forward.Self):
 		answer.Reason = lease.ErrNoLeader.Error()
+		answer.Ready = s.Forward != nil && s.Forward.Absent != nil && s.Forward.Absent() < s.Forward.Patience
 	default:
 		answer.Ready = true
 	}
