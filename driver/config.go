@@ -2,7 +2,6 @@ package driver
 
 import (
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/hashicorp/nomad/plugins/base"
@@ -135,7 +134,7 @@ func newConfig(raw rawConfig) (Config, error) {
 		StartTimeout:    p.duration("start_timeout", raw.StartTimeout, defaultStartTimeout, minStartTimeout),
 		CredentialsFile: p.text(raw.CredentialsFile, ""),
 		Consul:          newConsulConfig(*raw.Consul, p.in("consul")),
-		Nomad:           NomadConfig{Address: p.text(raw.Nomad.Address, ""), Token: p.text(raw.Nomad.Token, "")},
+		Nomad:           newNomadConfig(*raw.Nomad, p.in("nomad")),
 		Probe:           newProbeConfig(raw.Probe, defaultProbe, p.in("probe")),
 		Providers:       newProviderConfigs(raw.Provider, p),
 	}
@@ -145,13 +144,12 @@ func newConfig(raw rawConfig) (Config, error) {
 	config.Fingerprint = newFingerprintConfig(*raw.Fingerprint, p.in("fingerprint"))
 	if raw.Metrics != nil {
 		config.MetricsAddress = p.text(raw.Metrics.Address, "")
-		if _, _, err := net.SplitHostPort(config.MetricsAddress); err != nil {
-			p.in("metrics").add("address", config.MetricsAddress, `want an address and a port, such as "127.0.0.1:9464"`)
-		}
+		p.in("metrics").listenAddress("address", config.MetricsAddress)
 	}
+	p.path("credentials_file", config.CredentialsFile)
 	p.note(provider.CheckPlace("cluster", config.Cluster))
-	if config.StateDir == "" || config.StateDir[0] != '/' {
-		p.add("state_dir", config.StateDir, "want an absolute path")
+	if p.path("state_dir", config.StateDir); config.StateDir == "" {
+		p.add("state_dir", "", "want an absolute path")
 	}
 	return config, p.err()
 }
@@ -167,9 +165,18 @@ func newConsulConfig(raw rawConsul, p *problems) ConsulConfig {
 		DeregisterAfter: p.duration("deregister_after", raw.DeregisterAfter, 10*time.Minute, minDeregisterAfter),
 	}
 	checkService(p, "service", config.Service)
+	p.consulAddress("address", config.Address)
+	p.path("token_file", config.TokenFile)
+	p.path("ca_file", config.CAFile)
 	if config.Token != "" && config.TokenFile != "" {
 		p.add("token_file", config.TokenFile, "token is set too: want one of them")
 	}
+	return config
+}
+
+func newNomadConfig(raw rawNomad, p *problems) NomadConfig {
+	config := NomadConfig{Address: p.text(raw.Address, ""), Token: p.text(raw.Token, "")}
+	p.nomadAddress("address", config.Address)
 	return config
 }
 
@@ -197,6 +204,7 @@ func newProbeConfig(raw *rawProbe, or ProbeConfig, p *problems) ProbeConfig {
 	if len(raw.URLs) > 0 {
 		config.URLs = raw.URLs
 	}
+	p.path("ca_file", config.CAFile)
 	for _, url := range config.URLs {
 		p.webURL("urls", url)
 	}

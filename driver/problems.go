@@ -3,11 +3,16 @@ package driver
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/egress-proxies/egress/driver/probe"
 )
+
+// maxDuration keeps sums and multiples of durations, such as a TTL of three
+// intervals, from overflowing. Nothing here takes a year.
+const maxDuration = 365 * 24 * time.Hour
 
 // problems collects everything that is wrong with a configuration, so that a
 // person meets all of it at once. Each names the key, the value and what is
@@ -94,16 +99,17 @@ func (p *problems) duration(key string, value *string, or, least time.Duration) 
 		p.add(key, *value, `want a duration with its unit, such as "30s" or "5m"`)
 	case parsed < least:
 		p.add(key, *value, fmt.Sprintf("want at least %v", least))
+	case parsed > maxDuration:
+		p.add(key, *value, fmt.Sprintf("want at most %v", maxDuration))
 	default:
 		return parsed
 	}
 	return or
 }
 
-// webURL checks an http or https URL.
+// webURL checks an http or https URL that is fetched through a proxy.
 func (p *problems) webURL(key, value string) {
-	parsed, err := url.Parse(value)
-	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
-		p.add(key, value, `want a URL such as "https://example.com/"`)
+	if err := probe.CheckURL(value); err != nil {
+		p.note(fmt.Errorf("%s: %w", key, err))
 	}
 }

@@ -46,7 +46,7 @@ func TestTaskErrorsNameKeyValueAndWish(t *testing.T) {
 		{"password alone", testConfig, m{"auth": block(m{"password": "sesame"})}, `auth: username is missing`},
 		{"empty auth", testConfig, m{"auth": block(m{})}, `auth: name is missing`},
 		{"credentials", testConfig, m{"auth": block(m{"name": "crawl"})}, `auth: name "crawl": the plugin has no credentials_file`},
-		{"probe url", testConfig, m{"probe": block(m{"urls": []string{"ftp://x/"}})}, `probe: urls "ftp://x/": want a URL`},
+		{"probe url", testConfig, m{"probe": block(m{"urls": []string{"ftp://x/"}})}, `probe: urls: "ftp://x/": scheme "ftp": want http or https`},
 		{"probe bool", testConfig, m{"probe": block(m{"enabled": "on"})}, `probe: enabled "on": want true or false`},
 		{"tag", testConfig, m{"service": block(m{"tags": []string{"a", ""}})}, `service: tags[1] "": want a tag`},
 		{"no urls", strings.Replace(testConfig, `probe { urls = ["http://target.test/"] }`, "", 1), m{},

@@ -101,6 +101,13 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
+// CheckURL says what is wrong with a URL that is to be fetched through a proxy,
+// if anything is: nil for what New takes.
+func CheckURL(raw string) error {
+	_, err := parseURL(raw)
+	return err
+}
+
 // parseURL accepts what can be fetched through a forward proxy. The error shows
 // the URL without its credentials.
 func parseURL(raw string) (*url.URL, error) {
