@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,8 @@ type agent struct {
 	cmd *exec.Cmd
 	// exited is closed when cmd has ended.
 	exited chan struct{}
+	// began is where cmd's output begins in the log.
+	began int64
 }
 
 // logFile is where the agent's output of all its starts goes.
@@ -47,6 +50,10 @@ func (a *agent) start() error {
 		return fmt.Errorf("start %s: %w", a.name, err)
 	}
 	defer func() { _ = log.Close() }()
+	info, err := log.Stat()
+	if err != nil {
+		return fmt.Errorf("start %s: %w", a.name, err)
+	}
 	cmd := exec.Command(a.bin, a.args...)
 	cmd.Dir, cmd.Env = a.dir, a.env
 	cmd.Stdout, cmd.Stderr = log, log
@@ -59,12 +66,43 @@ func (a *agent) start() error {
 		_ = cmd.Wait()
 		close(exited)
 	}()
-	a.cmd, a.exited = cmd, exited
+	a.cmd, a.exited, a.began = cmd, exited, info.Size()
 	return nil
 }
 
-// ready waits until condition holds, and fails at once when the agent exits.
+// knownCrash is in the stack of a defect of Nomad 1.6.1: a task that has to be
+// started again while the agent starts reaches an HTTP server that isn't made
+// yet. It happens now and then after everything was killed, and an agent in a
+// service manager is started again.
+const knownCrash = "net/http.(*Server).Serve(0x0"
+
+// crashedKnown is true when the agent has ended by knownCrash.
+func (a *agent) crashedKnown() bool {
+	select {
+	case <-a.exited:
+	default:
+		return false
+	}
+	text, err := os.ReadFile(a.logFile())
+	return err == nil && int64(len(text)) >= a.began && bytes.Contains(text[a.began:], []byte(knownCrash))
+}
+
+// ready waits until condition holds, and fails at once when the agent exits;
+// but after a knownCrash it is started again, once.
 func (a *agent) ready(ctx context.Context, what string, condition func(context.Context) error) error {
+	err := a.await(ctx, what, condition)
+	if err == nil || ctx.Err() != nil || !a.crashedKnown() {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "e2e: %s crashed at its start as Nomad 1.6 does now and then; starting it again\n", a.name)
+	a.cmd = nil
+	if err := a.start(); err != nil {
+		return err
+	}
+	return a.await(ctx, what, condition)
+}
+
+func (a *agent) await(ctx context.Context, what string, condition func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
