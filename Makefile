@@ -53,7 +53,7 @@ unit: deps $(EGRESS_CONSUL_BIN) ## the tests that start no Nomad, with the race 
 e2e: deps servers ## the tests against real Nomad and Consul agents
 	$(GO) test $(TESTFLAGS) -v -parallel 4 -timeout 40m -run '$(RUN)' $(E2E)
 
-e2e-full: deps servers ## the same with the slow cases
+e2e-full: deps-full servers ## the same with the slow cases
 	EGRESS_E2E_FULL=1 $(GO) test $(TESTFLAGS) -v -parallel 4 -timeout 120m -run '$(RUN)' $(E2E)
 
 lint: deps ## gofmt, go vet and staticcheck
@@ -97,12 +97,15 @@ $(K8S):
 DEPS       := gcc libc6-dev curl ca-certificates libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils \
               ovmf openssh-server openssh-client iproute2 util-linux chromium $(shell cat e2e/hypervisor/packages.txt)
 DEPS_DEMO  := curl ca-certificates
+DEPS_FULL  := $(shell cat e2e/hypervisor/full/packages.txt)
 DEPS_BENCH := squid tinyproxy
 
 deps: ## install the Debian packages that the tests need, those that are missing
 	@$(call install,$(DEPS))
 
-.PHONY: deps-bench deps-demo
+.PHONY: deps-full deps-bench deps-demo
+deps-full: deps
+	@$(call install,$(DEPS_FULL))
 deps-demo:
 	@$(call install,$(DEPS_DEMO))
 deps-bench: deps

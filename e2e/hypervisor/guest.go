@@ -27,30 +27,37 @@ var inputs embed.FS
 // $EGRESS_CACHE (default ~/.cache/egress) under a name made of its inputs;
 // programs that ask for it at once wait for the one that builds it.
 func Guest(ctx context.Context) (string, error) {
+	image, err := cached(ctx, "micro", inputs, build)
+	if err != nil {
+		return "", fmt.Errorf("micro guest: %w", err)
+	}
+	return image, nil
+}
+
+// cached is the path of the image that is made of inputs, which make puts in
+// place, in the directory dir, when it isn't there.
+func cached(ctx context.Context, name string, inputs fs.FS, make func(ctx context.Context, dir, image string) error) (string, error) {
 	dir, err := cacheDir()
 	if err != nil {
-		return "", fmt.Errorf("micro guest: %w", err)
+		return "", err
 	}
-	key, err := inputsKey()
+	key, err := inputsKey(inputs)
 	if err != nil {
-		return "", fmt.Errorf("micro guest: %w", err)
+		return "", err
 	}
-	image := filepath.Join(dir, "micro-"+key+".qcow2")
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	image := filepath.Join(dir, name+"-"+key+".qcow2")
+	lock, err := os.OpenFile(filepath.Join(dir, name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return "", fmt.Errorf("micro guest: %w", err)
+		return "", err
 	}
 	defer lock.Close() // which unlocks
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("micro guest: lock %s: %w", lock.Name(), err)
+		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	if _, err := os.Stat(image); !errors.Is(err, fs.ErrNotExist) {
 		return image, err
 	}
-	if err := build(ctx, dir, image); err != nil {
-		return "", fmt.Errorf("micro guest: %w", err)
-	}
-	return image, nil
+	return image, make(ctx, dir, image)
 }
 
 func cacheDir() (string, error) {
@@ -67,13 +74,13 @@ func cacheDir() (string, error) {
 }
 
 // inputsKey changes whenever the image would.
-func inputsKey() (string, error) {
+func inputsKey(inputs fs.FS) (string, error) {
 	sum := sha256.New()
 	err := fs.WalkDir(inputs, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		content, err := inputs.ReadFile(path)
+		content, err := fs.ReadFile(inputs, path)
 		fmt.Fprintf(sum, "%s %d\n%s", path, len(content), content)
 		return err
 	})
