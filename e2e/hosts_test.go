@@ -29,6 +29,7 @@ type libvirtHost struct {
 	SSH, Key, KnownHosts string
 
 	namespaces []string // beside the mount namespace, as unshare's flags
+	env        []string // for hostScript
 	after      string   // "again": the daemon alone is started anew, not the host
 	libvirtd   *exec.Cmd
 }
@@ -52,12 +53,21 @@ mount -t tmpfs tmpfs dev
 cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/ptmx dev
 mkdir dev/pts dev/shm dev/net
 cp -a /dev/net/tun dev/net
+[ -z "${HOST_KVM:-}" ] || [ ! -e /dev/kvm ] || cp -a /dev/kvm dev # As it is on this machine.
+[ -z "${HOST_NAME:-}" ] || hostname "$HOST_NAME"
+[ -z "${HOST_HIDE:-}" ] || mount -t tmpfs tmpfs "$HOST_HIDE"
 mount --bind /dev/pts dev/pts
 mount --rbind dev /dev
 exec libvirtd -f "$0/libvirtd.conf" --pid-file "$0/libvirtd.pid"
 `
 
 func newLibvirtHost(t *testing.T, under string, namespaces ...string) *libvirtHost {
+	t.Helper()
+	return preparedHost(t, under, func(*libvirtHost) {}, namespaces...)
+}
+
+// preparedHost is one to which something is done before its libvirtd starts.
+func preparedHost(t *testing.T, under string, prepare func(*libvirtHost), namespaces ...string) *libvirtHost {
 	t.Helper()
 	h := &libvirtHost{t: t, dir: filepath.Join(under, "hv"), namespaces: namespaces}
 	h.Socket = filepath.Join(h.dir, "sock", "libvirt-sock")
@@ -69,17 +79,24 @@ func newLibvirtHost(t *testing.T, under string, namespaces ...string) *libvirtHo
 	}
 	h.write("libvirtd.conf", fmt.Sprintf("unix_sock_dir = %q\nauth_unix_ro = \"none\"\nauth_unix_rw = \"none\"\nlog_outputs = \"2:file:%s/libvirtd.log\"\n",
 		filepath.Join(h.dir, "sock"), h.dir))
-	// A pool without room for a machine: mounted first, so that libvirtd has it.
-	small := filepath.Join(h.dir, "pools", "small")
-	if err := os.Mkdir(small, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=100m"); err != nil {
-		t.Fatal(err)
-	}
+	h.mountPool("small", 100) // No room for a machine.
+	prepare(h)
 	h.start()
 	h.startSSH()
 	return h
+}
+
+// mountPool gives a pool to be a file system of its own, of so many MiB, which
+// takes no memory. It must be there before libvirtd is, to be seen by it.
+func (h *libvirtHost) mountPool(name string, mib int) {
+	h.t.Helper()
+	dir := filepath.Join(h.dir, "pools", name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", mib)); err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 func (h *libvirtHost) write(name, text string) {
@@ -114,6 +131,7 @@ func (h *libvirtHost) start() {
 	args := append([]string{"--mount", "--propagation", "private"}, h.namespaces...)
 	cmd := exec.Command("unshare", append(args, "sh", "-c", hostScript, h.dir, h.after)...)
 	cmd.Dir = h.dir
+	cmd.Env = append(os.Environ(), h.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
@@ -279,6 +297,22 @@ func (h *libvirtHost) brokenHosts(t *testing.T) (blocks string, reasons map[stri
 // hypervisor is a host with the network "default", and no pool yet.
 func hypervisor(t *testing.T) *libvirtHost {
 	t.Helper()
+	h := bareHypervisor(t, func(*libvirtHost) {})
+	h.network(`<network><name>default</name><bridge name="egbr0"/></network>`)
+	return h
+}
+
+// network defines and starts a network.
+func (h *libvirtHost) network(document string) {
+	h.t.Helper()
+	h.write("network.xml", document)
+	h.virsh("net-define", filepath.Join(h.dir, "network.xml"))
+	h.virsh("net-start", "default")
+}
+
+// bareHypervisor is a host without pools and networks.
+func bareHypervisor(t *testing.T, prepare func(*libvirtHost), namespaces ...string) *libvirtHost {
+	t.Helper()
 	under, err := os.MkdirTemp("", "egress-e2e-hosts-")
 	if err != nil {
 		t.Fatal(err)
@@ -292,11 +326,7 @@ func hypervisor(t *testing.T) *libvirtHost {
 			t.Error(err)
 		}
 	})
-	h := newLibvirtHost(t, under, "--net")
-	h.write("network.xml", `<network><name>default</name><bridge name="egbr0"/></network>`)
-	h.virsh("net-define", filepath.Join(h.dir, "network.xml"))
-	h.virsh("net-start", "default")
-	return h
+	return preparedHost(t, under, prepare, append(namespaces, "--net")...)
 }
 
 // TestEachBrokenHypervisorHasItsReason on the node and in egress check, for

@@ -96,7 +96,7 @@ func (c *Cluster) AddClient(ctx context.Context, name string) (*Client, error) {
 	first, last := block.dynamic()
 	text := fmt.Sprintf(clientConfig, name, filepath.Join(dir, "nomad"), filepath.Join(dir, "plugins"),
 		block.next(), block.next(), block.next(), first, last, c.Name, leader)
-	text += c.pluginConfig(c.Nomad.Address, state, "127.0.0.1:"+strconv.Itoa(block.next()))
+	text += c.pluginConfig(name, c.Nomad.Address, state, "127.0.0.1:"+strconv.Itoa(block.next()))
 	file := filepath.Join(dir, "nomad.hcl")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return nil, err

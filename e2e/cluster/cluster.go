@@ -21,7 +21,8 @@ import (
 type Config struct {
 	// NomadBin, ConsulBin and PluginBin are the programs to run.
 	NomadBin, ConsulBin, PluginBin string
-	// PluginConfig is HCL that is appended to the plugin's configuration.
+	// PluginConfig is HCL that is appended to the plugin's configuration; NodeName
+	// in it stands for the name of the node.
 	PluginConfig string
 	// Probe is HCL inside the plugin's probe block. Empty: the origin's pages
 	// over http and https, once a second.
@@ -29,6 +30,10 @@ type Config struct {
 	// NoProviders leaves out the two providers "local" and "bought".
 	NoProviders bool
 }
+
+// NodeName in Config.PluginConfig is replaced by the name of each node, so that
+// nodes differ: the first one's is e2e.
+const NodeName = "<node>"
 
 // Cluster is a running pair of agents, whose state survives their restart, and the origin that its proxies are
 // probed against.

@@ -99,7 +99,7 @@ func newNomad(c *Cluster) (*Nomad, error) {
 		http, c.ports.next(), c.ports.next(), first, last, c.Name, c.Consul.Address)
 	metrics := "127.0.0.1:" + strconv.Itoa(c.ports.next())
 	if c.Plugin != "" {
-		text += c.pluginConfig(address, c.StateDir, metrics)
+		text += c.pluginConfig("e2e", address, c.StateDir, metrics)
 	}
 	file := filepath.Join(c.Dir, "nomad.hcl")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -124,8 +124,8 @@ func newNomad(c *Cluster) (*Nomad, error) {
 	}, nil
 }
 
-// pluginConfig is the plugin block of the agent's configuration.
-func (c *Cluster) pluginConfig(nomad, stateDir, metrics string) string {
+// pluginConfig is the plugin block of a node's agent's configuration.
+func (c *Cluster) pluginConfig(node, nomad, stateDir, metrics string) string {
 	probe := c.config.Probe
 	if probe == "" {
 		probe = fmt.Sprintf(`
@@ -172,7 +172,8 @@ plugin "egress" {
     %s
   }
 }
-`, c.Name, stateDir, c.Consul.Address, nomad, serveMetrics, c.Origin.CAFile, probe, providers, c.config.PluginConfig)
+`, c.Name, stateDir, c.Consul.Address, nomad, serveMetrics, c.Origin.CAFile, probe, providers,
+		strings.ReplaceAll(c.config.PluginConfig, NodeName, node))
 }
 
 // Start starts the agent, also again after Kill or Stop, and waits until its
