@@ -22,9 +22,12 @@ const (
 const (
 	socketName = "loghold.sock"
 	lockName   = "loghold.lock"
-	// starts is how often a message is tried while a holder starts, every startPause.
-	starts     = 50
-	startPause = 20 * time.Millisecond
+	// tries is how often a message is tried while a holder starts, every tryPause.
+	tries    = 250
+	tryPause = 20 * time.Millisecond
+	// startEvery is after how many tries another holder is started: the first may
+	// have met one that was just ending.
+	startEvery = 25
 )
 
 // Client speaks to the holder of one state directory.
@@ -36,28 +39,44 @@ type Client struct {
 // Hold makes the holder open a pipe, and starts a holder when none runs. The
 // pipe must have a reader.
 func (c Client) Hold(path string) error {
-	err := c.send("+" + path)
-	if !absent(err) {
-		return err
-	}
-	if err := c.start(); err != nil {
-		return err
-	}
-	for range starts {
-		if err = c.send("+" + path); !absent(err) {
-			return err
+	missed := 0
+	return c.deliver("+"+path, func() error {
+		missed++
+		if missed%startEvery != 1 {
+			return nil
 		}
-		time.Sleep(startPause)
-	}
-	return err
+		return c.start()
+	})
 }
 
 // Release makes the holder let go of a pipe. No holder is success.
 func (c Client) Release(path string) error {
-	if err := c.send("-" + path); !absent(err) {
-		return err
+	err := c.deliver("-"+path, func() error { return errNone })
+	if errors.Is(err, errNone) {
+		return nil
 	}
-	return nil
+	return err
+}
+
+var errNone = errors.New("no holder runs")
+
+// deliver sends a message; missing is called when nobody is there, and its error
+// ends the tries. A holder that has many messages to read yet is waited for.
+func (c Client) deliver(message string, missing func() error) error {
+	var err error
+	for range tries {
+		err = c.send(message)
+		switch {
+		case absent(err):
+			if err := missing(); err != nil {
+				return err
+			}
+		case !errors.Is(err, syscall.EAGAIN):
+			return err
+		}
+		time.Sleep(tryPause)
+	}
+	return err
 }
 
 func absent(err error) bool {
