@@ -146,7 +146,7 @@ func (p *Provider) settle(ctx context.Context, w *watched, pod *corev1.Pod) (*co
 		if now := describe(pod).State; now != provider.Provisioning {
 			return pod, nil
 		}
-		class, reason := pending(pod)
+		reason, class := pending(pod)
 		if class == provider.ErrPermanent {
 			return nil, provider.Permanentf("pod %s/%s: %s", pod.Namespace, pod.Name, reason)
 		}

@@ -46,7 +46,7 @@ func state(pod *corev1.Pod) (provider.State, string, *provider.Exit) {
 	case pod.Status.Phase == corev1.PodRunning && known && status.State.Running != nil:
 		return provider.Running, "", nil
 	case pod.Status.Phase == corev1.PodRunning, pod.Status.Phase == corev1.PodPending, pod.Status.Phase == "":
-		_, reason := pending(pod)
+		reason, _ := pending(pod)
 		return provider.Provisioning, reason, nil
 	default:
 		return provider.Unknown, fmt.Sprintf("the pod's phase is %q: the node %s doesn't answer", pod.Status.Phase, nodeName(pod)), nil

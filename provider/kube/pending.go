@@ -16,31 +16,31 @@ var errWaiting = errors.New("on its way")
 // pending explains a pod that does not run yet. The class is how the reason
 // ends if it lasts: ErrPermanent never gets better, ErrQuotaExceeded when room
 // is made, ErrTransient by itself, and errWaiting is no trouble at all.
-func pending(pod *corev1.Pod) (class error, reason string) {
+func pending(pod *corev1.Pod) (reason string, class error) {
 	if scheduled := condition(pod, corev1.PodScheduled); scheduled != nil && scheduled.Status == corev1.ConditionFalse {
-		return provider.ErrQuotaExceeded, "unschedulable: " + scheduled.Message
+		return "unschedulable: " + scheduled.Message, provider.ErrQuotaExceeded
 	}
 	if pod.Spec.NodeName == "" {
-		return errWaiting, "waiting for a node"
+		return "waiting for a node", errWaiting
 	}
 	status, known := containerStatus(pod)
 	if !known || status.State.Waiting == nil {
-		return errWaiting, "waiting for node " + pod.Spec.NodeName
+		return "waiting for node " + pod.Spec.NodeName, errWaiting
 	}
 	waiting := status.State.Waiting
 	image := pod.Spec.Containers[0].Image
 	switch waiting.Reason {
 	case "InvalidImageName", "ErrImageNeverPull":
-		return provider.ErrPermanent, fmt.Sprintf("image %s: %s: %s", image, waiting.Reason, waiting.Message)
+		return fmt.Sprintf("image %s: %s: %s", image, waiting.Reason, waiting.Message), provider.ErrPermanent
 	case "ErrImagePull", "ImagePullBackOff":
 		if missing(waiting.Message) {
-			return provider.ErrPermanent, fmt.Sprintf("image %s can't be pulled: %s", image, waiting.Message)
+			return fmt.Sprintf("image %s can't be pulled: %s", image, waiting.Message), provider.ErrPermanent
 		}
-		return provider.ErrTransient, fmt.Sprintf("image %s can't be pulled: %s", image, waiting.Message)
+		return fmt.Sprintf("image %s can't be pulled: %s", image, waiting.Message), provider.ErrTransient
 	case "RegistryUnavailable", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff":
-		return provider.ErrTransient, waiting.Reason + ": " + waiting.Message
+		return waiting.Reason + ": " + waiting.Message, provider.ErrTransient
 	default: // ContainerCreating, PodInitializing
-		return errWaiting, fmt.Sprintf("node %s prepares the container", pod.Spec.NodeName)
+		return fmt.Sprintf("node %s prepares the container", pod.Spec.NodeName), errWaiting
 	}
 }
 
