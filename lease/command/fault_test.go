@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,184 +17,238 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
+	consul "github.com/hashicorp/consul/api"
 
 	"github.com/egress-proxies/egress/lease/api"
 	"github.com/egress-proxies/egress/lease/leasetest"
 )
 
-// What clients do, and what they are told.
-type (
-	did struct {
-		kind  string // acquire, renew, release
-		lease string // what is renewed or released
-	}
-	told struct {
-		ok    bool
-		lease string
-		proxy string
-		// unsure is set for a refusal after an attempt whose outcome nobody
-		// knows: a lease may be left that nobody has.
-		unsure bool
-	}
-)
-
-// slots is the model: proxies of capacity one, and the leases on them. Its state
-// is "proxy=lease;…", sorted by proxy.
-func slots(proxies []string) porcupine.Model {
-	get := func(state, proxy string) string {
-		for _, part := range strings.Split(state, ";") {
-			if p, l, _ := strings.Cut(part, "="); p == proxy {
-				return l
-			}
-		}
-		return ""
-	}
-	put := func(state, proxy, lease string) string {
-		var parts []string
-		for _, p := range proxies {
-			l := get(state, p)
-			if p == proxy {
-				l = lease
-			}
-			parts = append(parts, p+"="+l)
-		}
-		return strings.Join(parts, ";")
-	}
-	holder := func(state, lease string) string {
-		for _, p := range proxies {
-			if get(state, p) == lease {
-				return p
-			}
-		}
-		return ""
-	}
-	return porcupine.Model{
-		Init: func() any { return put("", "", "") },
-		Step: func(s, in, out any) (bool, any) {
-			state, i, o := s.(string), in.(did), out.(told)
-			switch {
-			case i.kind == "acquire" && o.ok: // never two leases on one slot
-				return get(state, o.proxy) == "", put(state, o.proxy, o.lease)
-			case i.kind == "acquire":
-				return o.unsure || holder(state, "") == "", state
-			case i.kind == "renew": // a lease that was granted is known until it is released
-				return o.ok == (holder(state, i.lease) != ""), state
-			default:
-				if p := holder(state, i.lease); p != "" {
-					state = put(state, p, "")
-				}
-				return true, state
-			}
-		},
-		DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v %+v", in, out) },
-	}
+// stage is three replicas on three servers of Consul: each replica talks to the
+// server of its own number, over a link that can be cut.
+type stage struct {
+	t        *testing.T
+	consuls  leasetest.Consuls
+	links    []*leasetest.Link
+	replicas []*replica
+	proxies  []string
 }
 
-// history is what all clients did.
-type history struct {
-	mu    sync.Mutex
-	start time.Time
-	ops   []porcupine.Operation
-	// longest is the longest time that an operation took.
-	longest time.Duration
-}
-
-func (h *history) add(client int, in did, f func() told) told {
-	call := time.Since(h.start)
-	out := f()
-	end := time.Since(h.start)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.longest = max(h.longest, end-call)
-	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: in, Call: call.Nanoseconds(), Output: out, Return: end.Nanoseconds()})
-	return out
-}
-
-// definite repeats an operation until its outcome is known.
-func definite(t *testing.T, f func() error) (attempts int, err error) {
-	for attempts = 1; ; attempts++ {
-		err = f()
-		var p *api.Problem
-		if err == nil || errors.As(err, &p) && p.Status < 500 && p.Code() != "" {
-			return attempts, err
-		}
-		if attempts > 200 {
-			t.Errorf("no outcome after %d attempts: %v", attempts, err)
-			return attempts, err
-		}
-	}
-}
-
-// user acquires, renews and releases through any replica until ctx ends.
-func user(ctx context.Context, t *testing.T, h *history, id int, replicas []*replica) {
-	random := rand.New(rand.NewPCG(uint64(id), 7))
-	any := func() *replica { return replicas[random.IntN(len(replicas))] }
-	pause := func() {
-		timer := time.NewTimer(time.Duration(5+random.IntN(40)) * time.Millisecond)
-		defer timer.Stop()
-		<-timer.C
-	}
-	for n := 0; ctx.Err() == nil; n++ {
-		key := fmt.Sprintf("%s-%d-%d", t.Name(), id, n)
-		got := h.add(id, did{kind: "acquire"}, func() told {
-			var leases []api.Lease
-			began := time.Now()
-			attempts, err := definite(t, func() (err error) {
-				leases, err = any().client.Acquire(context.Background(), api.Acquire{TTL: api.Duration(time.Hour)}, key)
-				return err
-			})
-			if err != nil {
-				// The client repeats by itself: a slow attempt may have been
-				// several.
-				return told{unsure: attempts > 1 || time.Since(began) > time.Second}
-			}
-			return told{ok: true, lease: leases[0].ID, proxy: leases[0].Proxy}
-		})
-		pause()
-		if !got.ok {
-			continue
-		}
-		for range random.IntN(3) {
-			h.add(id, did{"renew", got.lease}, func() told {
-				_, err := definite(t, func() error {
-					_, err := any().client.Renew(context.Background(), got.lease, 0)
-					return err
-				})
-				return told{ok: err == nil}
-			})
-			pause()
-		}
-		h.add(id, did{"release", got.lease}, func() told {
-			_, err := definite(t, func() error { return any().client.Release(context.Background(), got.lease) })
-			return told{ok: err == nil}
-		})
-		pause()
-	}
-}
-
-// leaderOf asks the replicas who leads.
-func leaderOf(t *testing.T, replicas []*replica) *replica {
+func newStage(t *testing.T) *stage {
 	t.Helper()
-	var found *replica
-	quick := &http.Client{Timeout: 200 * time.Millisecond}
-	leasetest.Until(t, time.Minute, "there is a leader", func() error {
-		for _, r := range replicas {
-			response, err := quick.Get("http://" + r.address + api.PathReady)
-			if err != nil {
+	const size, slots = 3, 4
+	s := &stage{t: t, consuls: leasetest.StartConsuls(t, size)}
+	s.proxies = s.consuls.Fleet(slots)
+	for i := range size {
+		link := leasetest.NewLink(t, s.consuls[i].Address)
+		s.links = append(s.links, link)
+		s.replicas = append(s.replicas, newReplica(t, link.Address, "--store", "consul"))
+	}
+	for _, r := range s.replicas {
+		r.ready()
+	}
+	return s
+}
+
+// leader waits until one of the replicas holds the lock and says that it leads.
+func (s *stage) leader() (leader *replica) {
+	s.t.Helper()
+	leasetest.Until(s.t, time.Minute, "a replica leads", func() error {
+		pair, err := s.lock()
+		if err != nil {
+			return err
+		}
+		for _, r := range s.replicas {
+			if !strings.Contains(string(pair.Value), r.address) {
 				continue
 			}
-			var ready api.Ready
-			err = json.NewDecoder(response.Body).Decode(&ready)
-			response.Body.Close()
-			if err == nil && ready.Ready && ready.Role == "leader" {
-				found = r
-				return nil
+			if ready, err := r.readiness(); err != nil || ready.Role != "leader" {
+				return fmt.Errorf("%s has the lock and says %+v, %w", r.address, ready, err)
 			}
+			leader = r
+			return nil
 		}
-		return errors.New("none says that it leads")
+		return fmt.Errorf("the lock is with %s", pair.Value)
 	})
-	return found
+	return leader
+}
+
+// lock reads the lock through any server that answers.
+func (s *stage) lock() (pair *consul.KVPair, err error) {
+	for _, c := range s.consuls {
+		ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Second)
+		pair, _, err = c.Client.KV().Get("egress/lease/leader", (&consul.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+		cancel()
+		switch {
+		case err != nil:
+		case pair == nil || pair.Session == "":
+			err = errors.New("the lock is free")
+		default:
+			return pair, nil
+		}
+	}
+	return nil, err
+}
+
+// index is the number of a replica, of its server and of its link.
+func (s *stage) index(r *replica) int { return slices.Index(s.replicas, r) }
+
+func (s *stage) others(r *replica) []*replica {
+	return slices.DeleteFunc(slices.Clone(s.replicas), func(x *replica) bool { return x == r })
+}
+
+// again makes the fault and logs for how long nothing was answered through the
+// replicas: the longest time that a client of them waited. With a deposed leader
+// it goes on until another one leads.
+func (s *stage) again(what string, deposed *replica, through []*replica, fault func()) {
+	s.t.Helper()
+	began := time.Now()
+	fault()
+	var longest time.Duration
+	for changed := deposed == nil; ; {
+		asked := time.Now()
+		leasetest.Until(s.t, time.Minute, what+": a request is decided", func() error {
+			return through[rand.IntN(len(through))].decides()
+		})
+		longest = max(longest, time.Since(asked))
+		if changed {
+			break
+		}
+		pair, err := s.lock()
+		changed = err == nil && !strings.Contains(string(pair.Value), deposed.address)
+	}
+	s.t.Logf("%-44s nothing was decided for %5.2f s, all well after %5.2f s", what, longest.Seconds(), time.Since(began).Seconds())
+}
+
+// decides says whether a request is decided through this replica: no proxy
+// matches, which only a leader may say.
+func (r *replica) decides() error {
+	response, err := patient.Post("http://"+r.address+api.PathLeases, "application/json", strings.NewReader(`{"selector":"!instance"}`))
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusConflict {
+		err = fmt.Errorf("%s: %s", response.Status, text)
+	}
+	return err
+}
+
+// patient outlasts the fifteen seconds that a replica waits for a leader, twice.
+var patient = &http.Client{Timeout: 40 * time.Second}
+
+// readiness is what the replica says of itself.
+func (r *replica) readiness() (ready api.Ready, err error) {
+	quick := &http.Client{Timeout: 2 * time.Second}
+	response, err := quick.Get("http://" + r.address + api.PathReady)
+	if err != nil {
+		return ready, err
+	}
+	defer response.Body.Close()
+	return ready, json.NewDecoder(response.Body).Decode(&ready)
+}
+
+// follows waits until the replica knows who leads.
+func (s *stage) follows(r *replica) {
+	s.t.Helper()
+	leasetest.Until(s.t, time.Minute, r.address+" knows the leader", func() error {
+		ready, err := r.readiness()
+		if err != nil {
+			return err
+		}
+		if leader := s.leader(); !strings.HasSuffix(ready.Leader, leader.address) || (ready.Role == "leader") != (r == leader) {
+			return fmt.Errorf("%+v, and %s leads", ready, leader.address)
+		}
+		return nil
+	})
+}
+
+func settle(d time.Duration) { <-time.After(d) }
+
+// faults are what can happen to the service and to Consul. Each ends with
+// everything as it was.
+var faults = []struct {
+	name string
+	make func(s *stage, name string)
+}{
+	{"leader killed", func(s *stage, name string) {
+		leader := s.leader()
+		s.again(name, leader, s.others(leader), leader.kill)
+		leader.start()
+		s.follows(leader)
+	}},
+	{"leader stopped in order", func(s *stage, name string) {
+		leader := s.leader()
+		s.again(name, leader, s.others(leader), func() { leader.signal(syscall.SIGTERM) })
+		leader.ended()
+		leader.start()
+		s.follows(leader)
+	}},
+	{"leader paused", func(s *stage, name string) {
+		leader := s.leader()
+		s.again(name, leader, s.others(leader), func() { leader.signal(syscall.SIGSTOP) })
+		settle(time.Second)
+		leader.signal(syscall.SIGCONT)
+		s.follows(leader)
+	}},
+	{"leader cut off from Consul", func(s *stage, name string) {
+		leader := s.leader()
+		link := s.links[s.index(leader)]
+		s.again(name, leader, s.others(leader), link.Cut)
+		settle(2 * time.Second) // it thinks still that it leads, and is asked
+		link.Heal()
+		s.follows(leader)
+	}},
+	{"follower cut off from Consul", func(s *stage, name string) {
+		follower := s.others(s.leader())[0]
+		link := s.links[s.index(follower)]
+		s.again(name, nil, []*replica{follower}, link.Cut)
+		settle(6 * time.Second) // its session ends
+		s.again(name+", for a while", nil, []*replica{follower}, func() {})
+		link.Heal()
+		s.follows(follower)
+	}},
+	{"Consul's leader killed", func(s *stage, name string) {
+		victim := s.consuls.Leader()
+		s.again(s.named(name, victim), nil, s.others(s.user(victim)), victim.Kill)
+		victim.Start()
+		s.leader()
+	}},
+	{"Consul's leader paused", func(s *stage, name string) {
+		victim := s.consuls.Leader()
+		s.again(s.named(name, victim), nil, s.others(s.user(victim)), func() { victim.Signal(syscall.SIGSTOP) })
+		settle(time.Second)
+		victim.Signal(syscall.SIGCONT)
+		s.leader()
+	}},
+	{"server of Consul killed that the leader uses", func(s *stage, name string) {
+		leader := s.leader()
+		victim := s.consuls[s.index(leader)]
+		s.again(s.named(name, victim), leader, s.others(leader), victim.Kill)
+		victim.Start()
+		s.follows(leader)
+	}},
+	{"all of Consul killed, and started", func(s *stage, name string) {
+		s.again(name, nil, s.replicas, func() {
+			s.consuls.Kill()
+			settle(time.Second)
+			s.consuls.Start()
+		})
+		s.leader()
+	}},
+}
+
+// user is the replica that uses a server.
+func (s *stage) user(server *leasetest.Consul) *replica {
+	return s.replicas[slices.Index(s.consuls, server)]
+}
+
+// named says what else the server is.
+func (s *stage) named(name string, victim *leasetest.Consul) string {
+	if strings.HasPrefix(name, "Consul's") && s.leader() == s.user(victim) {
+		name += ", which the leader uses"
+	}
+	return name
 }
 
 // Nothing granted is forgotten, and no slot is granted twice, whatever happens
@@ -201,95 +257,24 @@ func TestHistoryIsLinearizableUnderFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
-	consul := leasetest.StartConsul(t)
-	proxies := []string{"p0", "p1", "p2", "p3"}
-	for i, id := range proxies {
-		consul.Proxy(id, "127.0.0.1", 3000+i, "", nil)
-	}
-	var replicas []*replica
-	for range 3 {
-		replicas = append(replicas, newReplica(t, consul, "--store", "consul"))
-	}
-	for _, r := range replicas {
-		r.ready()
-	}
-	h := &history{start: time.Now()}
-	ctx, stop := context.WithCancel(t.Context())
-	var users sync.WaitGroup
-	for id := range 6 {
-		users.Go(func() { user(ctx, t, h, id, replicas) })
-	}
-	// recovered measures how long it is until the service grants again.
-	recovered := func(what string, fault func()) {
-		fault()
-		began := time.Now()
-		_, _ = definite(t, func() error {
-			_, err := leaderOf(t, replicas).client.Acquire(t.Context(), api.Acquire{Selector: "!instance"}, "")
-			return err
-		})
-		t.Logf("%-28s answers again after %s", what, time.Since(began).Round(10*time.Millisecond))
-	}
-	settle := func(d time.Duration) { <-time.After(d) }
+	s := newStage(t)
 	rounds, _ := strconv.Atoi(os.Getenv("EGRESS_FAULT_ROUNDS"))
 	for range max(rounds, 1) {
-		settle(time.Second)
-		leader := leaderOf(t, replicas)
-		recovered("leader killed", leader.kill)
-		leader.start()
-		leader.ready()
-		settle(time.Second)
-
-		leader = leaderOf(t, replicas)
-		recovered("leader stopped in order", leader.stop)
-		leader.start()
-		leader.ready()
-		settle(time.Second)
-
-		leader = leaderOf(t, replicas)
-		recovered("leader paused", func() { leader.signal(syscall.SIGSTOP) })
-		settle(time.Second)
-		leader.signal(syscall.SIGCONT)
-		settle(2 * time.Second)
-
-		recovered("Consul killed and started", func() {
-			consul.Kill()
-			settle(time.Second)
-			consul.Start()
-		})
-		settle(time.Second)
-
-		recovered("Consul paused for 3 s", func() {
-			consul.Signal(syscall.SIGSTOP)
-			settle(3 * time.Second)
-			consul.Signal(syscall.SIGCONT)
-		})
-	}
-	settle(time.Second)
-	stop()
-	users.Wait()
-	verdict(t, h, slots(proxies))
-	kvInProportion(t, consul, len(proxies))
-}
-
-// verdict asks the checker.
-func verdict(t *testing.T, h *history, model porcupine.Model) {
-	t.Helper()
-	counts := map[string]int{}
-	for _, op := range h.ops {
-		kind := op.Input.(did).kind
-		if !op.Output.(told).ok {
-			kind += " refused"
+		h := &history{start: time.Now()}
+		ctx, stop := context.WithCancel(t.Context())
+		var users sync.WaitGroup
+		for id := range 6 {
+			users.Go(func() { user(ctx, t, h, id, s.replicas) })
 		}
-		counts[kind]++
-	}
-	result := porcupine.CheckOperationsTimeout(model, h.ops, 2*time.Minute)
-	t.Logf("%d operations %v, the longest took %s: %s", len(h.ops), counts, h.longest.Round(time.Millisecond), result)
-	if result != porcupine.Ok {
-		t.Errorf("the history is not linearizable: %s", result)
-		whatIsWrong(t, h)
-	}
-	if counts["acquire"] < 50 || counts["renew"] < 20 || counts["acquire refused"] < 5 {
-		t.Errorf("the history says too little: %v", counts)
+		for _, fault := range faults {
+			settle(500 * time.Millisecond)
+			fault.make(s, fault.name)
+		}
+		settle(500 * time.Millisecond)
+		stop()
+		users.Wait()
+		verdict(t, h, slots(s.proxies))
+		kvInProportion(t, s.consuls[0], len(s.proxies))
 	}
 }
 

@@ -65,11 +65,11 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// newReplica starts one; it ends with the test.
-func newReplica(t *testing.T, consul *leasetest.Consul, args ...string) *replica {
+// newReplica starts one that asks Consul at the address; it ends with the test.
+func newReplica(t *testing.T, consul string, args ...string) *replica {
 	t.Helper()
 	r := &replica{t: t, address: "127.0.0.1:" + leasetest.FreePort(t)}
-	r.args = append([]string{"lease", "serve", "--listen", r.address, "--consul-address", consul.Address, "--log-level", "warn"}, args...)
+	r.args = append([]string{"lease", "serve", "--listen", r.address, "--consul-address", consul, "--log-level", "warn"}, args...)
 	var err error
 	r.client, err = client.New(client.Config{Address: "http://" + r.address, HTTP: &http.Client{Timeout: 5 * time.Second}})
 	if err != nil {
@@ -115,6 +115,11 @@ func (r *replica) kill() {
 // stop ends it in order.
 func (r *replica) stop() {
 	r.signal(syscall.SIGTERM)
+	r.ended()
+}
+
+// ended waits for the end of one that was asked to stop.
+func (r *replica) ended() {
 	if err := r.cmd.Wait(); err != nil {
 		r.t.Errorf("replica %s ended with %v", r.address, err)
 	}

@@ -24,7 +24,7 @@ func pair(t *testing.T, n int, args ...string) (leader, follower *replica) {
 		consul.Proxy(fmt.Sprintf("p%02d", i), "127.0.0.1", 3000+i, "", nil)
 	}
 	args = append(args, "--store", "consul")
-	one, two := newReplica(t, consul, args...), newReplica(t, consul, args...)
+	one, two := newReplica(t, consul.Address, args...), newReplica(t, consul.Address, args...)
 	one.ready()
 	two.ready()
 	leader = leaderOf(t, []*replica{one, two})

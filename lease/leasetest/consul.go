@@ -24,6 +24,8 @@ type Consul struct {
 	// Client talks to it.
 	Client *api.Client
 
+	// raft is the address by which the servers know each other.
+	raft   string
 	t      testing.TB
 	args   []string
 	cmd    *exec.Cmd
@@ -38,30 +40,56 @@ const startTimeout = time.Minute
 // EGRESS_CONSUL_BIN, or in the cache that `make test` fills.
 func StartConsul(t testing.TB) *Consul {
 	t.Helper()
-	ports := freePorts(t, 4)
-	c := &Consul{t: t, Address: "127.0.0.1:" + ports[0]}
-	c.args = []string{"agent", "-server", "-bootstrap-expect=1", "-data-dir=" + t.TempDir(), "-node=test",
-		"-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn", "-http-port=" + ports[0], "-server-port=" + ports[1],
-		"-serf-lan-port=" + ports[2], "-serf-wan-port=" + ports[3], "-dns-port=-1", "-grpc-port=-1",
-		"-hcl=performance { raft_multiplier = 1 }", "-hcl=disable_update_check = true"}
-	config := api.DefaultConfig()
-	config.Address = c.Address
-	var err error
-	if c.Client, err = api.NewClient(config); err != nil {
-		t.Fatal(err)
-	}
-	c.Start()
-	t.Cleanup(func() {
-		c.Kill()
-		if t.Failed() {
-			t.Logf("Consul said:\n%s", c.output.String())
+	return StartConsuls(t, 1)[0]
+}
+
+// StartConsuls starts n servers that are one cluster, each with its own address.
+func StartConsuls(t testing.TB, n int) Consuls {
+	t.Helper()
+	const perServer = 4
+	ports := freePorts(t, perServer*n)
+	all := make(Consuls, n)
+	for i := range all {
+		p := ports[perServer*i:]
+		c := &Consul{t: t, Address: "127.0.0.1:" + p[0], raft: "127.0.0.1:" + p[1]}
+		c.args = []string{"agent", "-server", "-bootstrap-expect=" + strconv.Itoa(n), "-data-dir=" + t.TempDir(), "-node=test" + strconv.Itoa(i),
+			"-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn", "-http-port=" + p[0], "-server-port=" + p[1],
+			"-serf-lan-port=" + p[2], "-serf-wan-port=" + p[3], "-dns-port=-1", "-grpc-port=-1", "-retry-interval=1s",
+			"-hcl=performance { raft_multiplier = 1 }", "-hcl=disable_update_check = true",
+			// A server that is killed and started again keeps its vote: without, two
+			// faults in a row would leave Consul without a quorum.
+			"-hcl=autopilot { cleanup_dead_servers = false }"}
+		for j := range n {
+			if j != i {
+				c.args = append(c.args, "-retry-join=127.0.0.1:"+ports[perServer*j+2])
+			}
 		}
-	})
-	return c
+		config := api.DefaultConfig()
+		config.Address = c.Address
+		var err error
+		if c.Client, err = api.NewClient(config); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			c.Kill()
+			if t.Failed() {
+				t.Logf("Consul %s said:\n%s", c.Address, c.output.String())
+			}
+		})
+		all[i] = c
+	}
+	all.Start()
+	return all
 }
 
 // Start starts it, also again, and waits until it answers.
 func (c *Consul) Start() {
+	c.t.Helper()
+	c.launch()
+	c.ready()
+}
+
+func (c *Consul) launch() {
 	c.t.Helper()
 	c.cmd = exec.Command(binary(c.t), c.args...)
 	c.cmd.Stdout, c.cmd.Stderr = &c.output, &c.output
@@ -69,6 +97,10 @@ func (c *Consul) Start() {
 	if err := c.cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+func (c *Consul) ready() {
+	c.t.Helper()
 	Until(c.t, startTimeout, "Consul has a leader and knows its node", func() error {
 		nodes, _, err := c.Client.Catalog().Nodes((&api.QueryOptions{RequireConsistent: true}).WithContext(c.t.Context()))
 		if err == nil && len(nodes) == 0 {
