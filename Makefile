@@ -93,9 +93,9 @@ $(K8S):
 # What a bare Debian lacks, installed by name and only when missing.
 # gcc and libc6-dev: the race detector. curl: the demo's tour. libvirt, QEMU and
 # sshd: real hypervisors, each in namespaces of its test. chromium: the status
-# page.
+# page. squid: the proxy of the pods, with the configuration they get.
 DEPS       := gcc libc6-dev curl ca-certificates libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils \
-              ovmf openssh-server openssh-client iproute2 util-linux chromium $(shell cat e2e/hypervisor/packages.txt)
+              ovmf openssh-server openssh-client iproute2 util-linux chromium squid $(shell cat e2e/hypervisor/packages.txt)
 DEPS_DEMO  := curl ca-certificates
 DEPS_FULL  := $(shell cat e2e/hypervisor/full/packages.txt)
 DEPS_BENCH := squid tinyproxy

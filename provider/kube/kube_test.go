@@ -25,28 +25,6 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestPasswordIsOnlyInTheSecretAndHashed(t *testing.T) {
-	s, err := parse(map[string]any{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec := provider.Spec{Name: "eg-a", Port: 3128, Auth: provider.Credentials{Username: "crawl", Password: "hunter2"}}
-	pod := newPod(s, spec)
-	secret, err := newSecret(s, spec, pod)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := pod.String(); strings.Contains(text, "hunter2") || strings.Contains(text, "crawl") {
-		t.Error("the pod shows the credentials")
-	}
-	if file := string(secret.Data[passwordFile]); !strings.HasPrefix(file, "crawl:$2a$") {
-		t.Errorf("password file is %q, want a bcrypt hash", file)
-	}
-	if conf := string(secret.Data[squidFile]); !strings.Contains(conf, "http_access deny !users\nhttp_access allow all\n") {
-		t.Errorf("squid.conf lets in whoever has no password:\n%s", conf)
-	}
-}
-
 func TestStates(t *testing.T) {
 	running := corev1.ContainerStatus{Name: container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
 	oom := corev1.ContainerStatus{Name: container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}}}

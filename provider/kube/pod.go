@@ -7,7 +7,6 @@ import (
 	"maps"
 	"strings"
 
-	"golang.org/x/crypto/bcrypt"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,41 +18,7 @@ import (
 const (
 	container = "proxy"
 	zoneLabel = "topology.kubernetes.io/zone"
-	// bcryptMax is how many bytes of a password bcrypt looks at.
-	bcryptMax = 72
 )
-
-// Validate says what is wrong with a spec before anything is asked.
-func (p *Provider) Validate(spec provider.Spec) error {
-	refused := map[string]bool{
-		"machine_type": spec.MachineType != "", "network_config": len(spec.NetworkConfig) > 0,
-		"endpoint": spec.Endpoint != provider.Endpoint{}, "bind": spec.Bind != "",
-	}
-	for _, key := range []string{"machine_type", "network_config", "endpoint", "bind"} {
-		if refused[key] {
-			return provider.Permanentf("%q is set: a pod has no use for it, remove it", key)
-		}
-	}
-	if spec.Port < 1 || spec.Port > 65535 {
-		return provider.Permanentf("\"port\": %d: want 1 to 65535", spec.Port)
-	}
-	if spec.Zone != "" && len(validation.IsValidLabelValue(spec.Zone)) > 0 {
-		return provider.Permanentf("\"zone\": %q: want a value of the node label %s", spec.Zone, zoneLabel)
-	}
-	if spec.Port < 1024 && p.settings.HostNetwork {
-		return provider.Permanentf("\"port\": %d: a pod without privileges can't use a port below 1024 of its node", spec.Port)
-	}
-	if strings.ContainsAny(spec.Auth.Username, ":\r\n") {
-		return provider.Permanentf("\"auth\": the user name can't contain a colon or a line break")
-	}
-	if p.runsSquid(spec) && len(spec.Auth.Password) > bcryptMax {
-		return provider.Permanentf("\"auth\": the password has %d bytes: squid takes up to %d", len(spec.Auth.Password), bcryptMax)
-	}
-	return nil
-}
-
-// runsSquid is true when the proxy is squid with our configuration.
-func (p *Provider) runsSquid(spec provider.Spec) bool { return p.settings.squid && spec.Command == "" }
 
 // newPod is the pod of a spec. It fits namespaces of the pod security level
 // "restricted", except with host_network.
@@ -92,6 +57,10 @@ func newPod(s settings, spec provider.Spec) *corev1.Pod {
 			},
 		},
 	}
+	if spec.Port < 1024 {
+		// A safe sysctl of the pod's own network; older runtimes don't set it.
+		pod.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}}
+	}
 	for _, name := range s.ImagePullSecrets {
 		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
 	}
@@ -122,7 +91,7 @@ func newContainer(s settings, spec provider.Spec) corev1.Container {
 	case spec.Command != "":
 		c.Command = []string{spec.Command}
 	case s.squid:
-		c.Command = []string{"squid", "-N", "-f", filesDir + "/" + squidFile}
+		c.Command = squidCommand(filesDir + "/" + squidFile)
 	}
 	for _, pair := range spec.Env {
 		name, value, _ := strings.Cut(pair, "=")
@@ -186,33 +155,4 @@ func labelValue(text string) string {
 	}
 	sum := sha256.Sum256([]byte(text))
 	return "sha256-" + hex.EncodeToString(sum[:16])
-}
-
-// newSecret holds the files of a pod, and goes with it.
-func newSecret(s settings, spec provider.Spec, pod *corev1.Pod) (*corev1.Secret, error) {
-	data := make(map[string][]byte)
-	if len(spec.UserData) > 0 {
-		data[userDataFile] = spec.UserData
-	}
-	if s.squid && spec.Command == "" {
-		data[squidFile] = []byte(squidConf(proxyConfig{
-			port: spec.Port, auth: !spec.Auth.IsZero(), allowClients: s.AllowClients, allowTargets: s.AllowTargets,
-			fileDescriptors: s.MaxFileDescriptors,
-		}))
-		if !spec.Auth.IsZero() {
-			hash, err := bcrypt.GenerateFromPassword([]byte(spec.Auth.Password), bcrypt.DefaultCost)
-			if err != nil {
-				return nil, provider.Permanentf("\"auth\": %w", err)
-			}
-			data[passwordFile] = fmt.Appendf(nil, "%s:%s\n", spec.Auth.Username, hash)
-		}
-	}
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: spec.Name, Namespace: s.Namespace, Labels: podLabels(s, spec.Labels),
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
-		},
-		Immutable: new(true),
-		Data:      data,
-	}, nil
 }
