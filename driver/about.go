@@ -44,7 +44,7 @@ var configSpec = hclspec.NewObject(map[string]*hclspec.Spec{
 	"start_timeout":    text("start_timeout"),
 	"credentials_file": text("credentials_file"),
 	"consul": block("consul", texts("enabled", "address", "token", "token_file", "ca_file", "service",
-		"deregister_after")),
+		"target_service", "deregister_after")),
 	"metrics":     block("metrics", texts("address")),
 	"fingerprint": block("fingerprint", texts("interval", "timeout")),
 	"nomad":       block("nomad", texts("address", "token")),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/nomad/plugins/base"
 
+	"github.com/egress-proxies/egress/driver/registry"
 	"github.com/egress-proxies/egress/fingerprint"
 	"github.com/egress-proxies/egress/provider"
 )
@@ -51,6 +52,9 @@ type ConsulConfig struct {
 	CAFile string
 	// Service is the default name of the tasks' service: egress-proxy.
 	Service string
+	// TargetService is the name of the service of the providers' targets:
+	// egress-target. Empty registers no targets.
+	TargetService string
 	// DeregisterAfter is how long Consul keeps a proxy whose check stays
 	// critical; default 10m, at least Consul's own least of 1m.
 	DeregisterAfter time.Duration
@@ -161,10 +165,17 @@ func newConsulConfig(raw rawConsul, p *problems) ConsulConfig {
 		Token:           p.text(raw.Token, ""),
 		TokenFile:       p.text(raw.TokenFile, ""),
 		CAFile:          p.text(raw.CAFile, ""),
-		Service:         p.text(raw.Service, "egress-proxy"),
+		Service:         p.text(raw.Service, registry.DefaultService),
+		TargetService:   p.text(raw.TargetService, registry.DefaultTargetService),
 		DeregisterAfter: p.duration("deregister_after", raw.DeregisterAfter, 10*time.Minute, minDeregisterAfter),
 	}
 	checkService(p, "service", config.Service)
+	if config.TargetService != "" {
+		checkService(p, "target_service", config.TargetService)
+	}
+	if config.TargetService == config.Service {
+		p.add("target_service", config.TargetService, "want another name than that of service")
+	}
 	p.consulAddress("address", config.Address)
 	p.path("token_file", config.TokenFile)
 	p.path("ca_file", config.CAFile)

@@ -41,6 +41,8 @@ func TestConfigErrorsNameKeyValueAndWish(t *testing.T) {
 		{"nomad", `nomad { address = "127.0.0.1:4646" }`, `nomad: address "127.0.0.1:4646": want a URL such as`},
 		{"endless duration", `probe { interval = "2000000h" }`, `probe: interval "2000000h": want at most`},
 		{"metrics port", `metrics { address = "127.0.0.1:http" }`, `metrics: address "127.0.0.1:http": want an address and a port`},
+		{"target_service", `consul { target_service = "a_b" }`, `consul: target_service "a_b": service name "a_b": want`},
+		{"one service for two things", `consul { service = "x" target_service = "x" }`, `target_service "x": want another name`},
 		{"both tokens", `consul { token = "a" token_file = "/b" }`, `consul: token_file "/b": token is set too`},
 		{"metrics", `metrics { address = "9464" }`, `metrics: address "9464": want an address and a port`},
 		{"no type", `provider "a" { }`, `provider "a": type is missing`},
@@ -79,7 +81,7 @@ func TestConfigDefaults(t *testing.T) {
 	want := Config{
 		Cluster: "default", StateDir: "/var/lib/egress", StartTimeout: 5 * time.Minute,
 		Fingerprint: FingerprintConfig{Interval: 30 * time.Second, Timeout: 20 * time.Second},
-		Consul:      ConsulConfig{Enabled: true, Service: "egress-proxy", DeregisterAfter: 10 * time.Minute},
+		Consul:      ConsulConfig{Enabled: true, Service: "egress-proxy", TargetService: "egress-target", DeregisterAfter: 10 * time.Minute},
 		Probe: ProbeConfig{
 			Enabled: true, Interval: 10 * time.Second, Timeout: 5 * time.Second, Successes: 1, Failures: 3,
 		},

@@ -22,6 +22,7 @@ type rawConsul struct {
 	TokenFile       *string `codec:"token_file"`
 	CAFile          *string `codec:"ca_file"`
 	Service         *string `codec:"service"`
+	TargetService   *string `codec:"target_service"`
 	DeregisterAfter *string `codec:"deregister_after"`
 }
 

@@ -46,6 +46,7 @@ type Driver struct {
 	store       *store
 	newProber   proberFactory
 	newRegistry func(registry.Config) (registrar, error)
+	newTargets  func(registry.TargetConfig) (targetRegistrar, error)
 	newNomad    func(NomadConfig) (gc.Nomad, error)
 	holdLogs    bool // only the real binary has loghold's verbs
 
@@ -141,6 +142,7 @@ func New(options Options) *Driver {
 		},
 		newNomad:    newNomad,
 		newRegistry: func(config registry.Config) (registrar, error) { return registry.New(config) },
+		newTargets:  func(config registry.TargetConfig) (targetRegistrar, error) { return registry.NewTargets(config) },
 	}
 	d.ctx, d.cancel = context.WithCancelCause(context.Background())
 	return d

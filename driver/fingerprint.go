@@ -84,6 +84,7 @@ func (d *Driver) watchHealth(s *settings) {
 	})
 	d.monitor = monitor
 	d.wg.Go(func() { monitor.Run(d.ctx) })
+	d.publishTargets(monitor, s)
 	if s.config.MetricsAddress == "" {
 		return
 	}

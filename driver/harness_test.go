@@ -44,6 +44,7 @@ type harness struct {
 type parts struct {
 	provider *fake.Provider
 	consul   *fakeConsul
+	targets  fakeTargets
 	probe    *fakeProbe
 	nomad    *fakeNomad
 	state    string
@@ -83,6 +84,7 @@ func startHarness(t testing.TB, parts *parts, config string) *harness {
 	d.newProber = parts.probe.prober
 	d.newNomad = func(NomadConfig) (gc.Nomad, error) { return parts.nomad, nil }
 	d.newRegistry = func(registry.Config) (registrar, error) { return parts.consul, nil }
+	d.newTargets = parts.newTargets
 	*d.timing = testTiming
 	h := &harness{Driver: d, t: t, parts: parts}
 	if err := h.SetConfig(pluginConfig(t, strings.ReplaceAll(config, "%STATE%", parts.state))); err != nil {

@@ -29,7 +29,10 @@ func (b *board) result() Result {
 		total, ready = total+here.targets, ready+here.ready
 	}
 	health, description := describe(total, ready, failing)
-	return Result{Health: health, Description: description, Attributes: attributes}
+	standings, silent := b.stand()
+	return Result{
+		Health: health, Description: description, Attributes: attributes, Standings: standings, Silent: silent,
+	}
 }
 
 // tally counts a provider's targets.

@@ -84,6 +84,11 @@ type Result struct {
 	Description string
 	// Attributes of the node. An empty value retracts one that was told before.
 	Attributes map[string]string
+	// Standings are what the attributes say, target by target.
+	Standings []Standing
+	// Silent are the providers that have not answered yet: what targets they
+	// have is not known.
+	Silent []string
 }
 
 // Target is the latest verdict on one target, as it was given: Result is

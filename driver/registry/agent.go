@@ -136,16 +136,25 @@ func (a *agent) register(ctx context.Context, registration *api.AgentServiceRegi
 }
 
 func (a *agent) update(ctx context.Context, endpoint Endpoint, s status) error {
-	id := serviceID(endpoint.Name)
-	return a.call(ctx, "update the check "+id, serviceWrite(endpoint.Service), func(o *api.QueryOptions) error {
-		return a.client.Agent().UpdateTTLOpts(id, s.output, s.health(), o)
+	return a.tell(ctx, serviceID(endpoint.Name), endpoint.Service, s.output, s.health())
+}
+
+// tell gives a check its status.
+func (a *agent) tell(ctx context.Context, id, service, output, health string) error {
+	return a.call(ctx, "update the check "+id, serviceWrite(service), func(o *api.QueryOptions) error {
+		return a.client.Agent().UpdateTTLOpts(id, output, health, o)
 	})
 }
 
 // deregister takes gone for success.
 func (a *agent) deregister(ctx context.Context, name string) error {
-	err := a.call(ctx, "deregister "+serviceID(name), "service:write on its service", func(o *api.QueryOptions) error {
-		return a.client.Agent().ServiceDeregisterOpts(serviceID(name), o)
+	return a.drop(ctx, serviceID(name), "service:write on its service")
+}
+
+// drop deregisters by id, for which the token needs the right.
+func (a *agent) drop(ctx context.Context, id, right string) error {
+	err := a.call(ctx, "deregister "+id, right, func(o *api.QueryOptions) error {
+		return a.client.Agent().ServiceDeregisterOpts(id, o)
 	})
 	if errors.Is(err, errMissing) {
 		return nil
@@ -179,14 +188,34 @@ func (a *agent) known(ctx context.Context, endpoint Endpoint) (status, error) {
 	return found, nil
 }
 
+// services are those that the agent has, by id; an empty filter is for all.
+func (a *agent) services(ctx context.Context, filter string) (services map[string]*api.AgentService, err error) {
+	err = a.call(ctx, "list the agent's services", "service:read", func(o *api.QueryOptions) (err error) {
+		services, err = a.client.Agent().ServicesWithFilterOpts(filter, o)
+		return err
+	})
+	return services, err
+}
+
+// targets are the ids of the publisher's targets in the agent.
+func (a *agent) targets(ctx context.Context, publisher string) (map[place]string, error) {
+	services, err := a.services(ctx, fmt.Sprintf("Meta.publisher == %q", publisher))
+	if err != nil {
+		return nil, err
+	}
+	found := map[place]string{}
+	for id, service := range services {
+		if strings.HasPrefix(id, idPrefix+"target-") {
+			found[place{service.Meta["provider"], service.Meta["target"]}] = id
+		}
+	}
+	return found, nil
+}
+
 // published are the names of this cluster's and this node's endpoints in the
 // agent.
 func (a *agent) published(ctx context.Context) ([]string, error) {
-	var services map[string]*api.AgentService
-	err := a.call(ctx, "list the agent's services", "service:read", func(o *api.QueryOptions) (err error) {
-		services, err = a.client.Agent().ServicesWithFilterOpts("", o)
-		return err
-	})
+	services, err := a.services(ctx, "")
 	if err != nil {
 		return nil, err
 	}
