@@ -188,8 +188,8 @@ func failed(ctx context.Context, err error) provider.Verdict {
 		return no(unreachable.Reason, "%v", err)
 	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded):
 		return no(provider.Timeout, "%v", err)
-	case virt.Is(err, libvirt.ErrAuthFailed), virt.Is(err, libvirt.ErrAccessDenied):
-		return no(provider.Forbidden, "%v", err)
+	case virt.Is(err, libvirt.ErrAuthFailed), virt.Is(err, libvirt.ErrAccessDenied), virt.Is(err, libvirt.ErrOperationDenied):
+		return no(provider.Forbidden, "%v: let the account manage machines: group libvirt or a polkit rule, and the socket libvirt-sock, not libvirt-sock-ro", err)
 	default:
 		return no(provider.LibvirtError, "%v", err)
 	}

@@ -551,6 +551,9 @@ func TestCheckReasons(t *testing.T) {
 		provider.SSHMaterialUnavailable: func(f *fake) {
 			f.fail["Versions"] = &dial.Error{Reason: provider.SSHMaterialUnavailable, Err: provider.Transientf("key_file")}
 		},
+		provider.Forbidden: func(f *fake) {
+			f.fail["Pool"] = answer(provider.ErrPermanent, libvirt.ErrOperationDenied, "operation virStoragePoolRefresh forbidden for read only access")
+		},
 		provider.PoolNotFound:              func(f *fake) { f.fail["Pool"] = answer(provider.ErrPermanent, libvirt.ErrNoStoragePool, "no pool") },
 		provider.PoolNotActive:             func(f *fake) { f.pool.Active = false },
 		provider.PoolNearlyFull:            func(f *fake) { f.pool.Available = 10 << 20 },

@@ -68,7 +68,8 @@ func (h *Host) Pool(ctx context.Context, name string, fresh bool) (Pool, error) 
 		if err == nil {
 			err = read()
 		}
-		if err != nil && CodeName(err) == "" {
+		denied := Is(err, libvirt.ErrOperationDenied) || Is(err, libvirt.ErrAccessDenied)
+		if err != nil && (CodeName(err) == "" || denied) {
 			return Pool{}, err
 		}
 	}
