@@ -10,6 +10,8 @@ type Event struct {
 	Proxy *ProxyStatus
 	// Cooldown is set for the kinds of cooldowns.
 	Cooldown *Cooldown
+	// Place is set for the kinds of places.
+	Place *Place
 	// Reason says why a lease ended or moved.
 	Reason EndReason
 }
@@ -28,6 +30,9 @@ const (
 	ProxyRemoved    EventKind = "proxy.removed"
 	CooldownStarted EventKind = "cooldown.started"
 	CooldownEnded   EventKind = "cooldown.ended"
+	PlaceAdded      EventKind = "target.added"
+	PlaceChanged    EventKind = "target.changed"
+	PlaceRemoved    EventKind = "target.removed"
 )
 
 func (p *Pool) tellProxy(kind EventKind, e *entry) {

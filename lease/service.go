@@ -52,6 +52,8 @@ type Service struct {
 	subs  map[*subscription]struct{}
 	// term is the current leadership; nil while another process leads.
 	term *term
+	// places are where proxies are launched.
+	places places
 	// events were told by the pool and are not yet published.
 	events []Event
 	// wakeAt is when the timer of Run fires.

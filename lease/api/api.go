@@ -15,6 +15,7 @@ const (
 	PathDrain     = "/v1/proxies/{id}/drain"
 	PathUnfreeze  = "/v1/proxies/{id}/unfreeze"
 	PathCooldowns = "/v1/cooldowns"
+	PathTargets   = "/v1/targets"
 	PathEvents    = "/v1/events"
 	PathOpenAPI   = "/v1/openapi.json"
 	PathHealth    = "/healthz"
@@ -201,6 +202,38 @@ type Cooldowns struct {
 	Cooldowns []Cooldown `json:"cooldowns"`
 }
 
+// Target is a place where proxies are launched, as one node sees it: a
+// hypervisor, a project, an API server, or the node itself.
+type Target struct {
+	// ID is unique among all nodes.
+	ID string `json:"id"`
+	// Provider is the name of the provider in the driver's configuration.
+	Provider string `json:"provider"`
+	// Target is its name in the provider; "local" for the node itself.
+	Target string `json:"target"`
+	// Type of the provider: "kvm", "gcp", "kube", "process" or "external".
+	Type string `json:"type"`
+	// Node is who sees it so.
+	Node string `json:"node"`
+	// State is "ready", "not_ready", or "silent" when the node was not heard of.
+	State string `json:"state"`
+	// Reason is one word for the state; docs/health.md has a row for each.
+	Reason string `json:"reason"`
+	// Advice says what a person does about the reason.
+	Advice string `json:"advice,omitempty"`
+	// Facts are what the node knows of it, in the bands of its attributes:
+	// pool_available_gib and others.
+	Facts map[string]string `json:"facts,omitempty"`
+}
+
+// Targets is the answer of GET /v1/targets.
+type Targets struct {
+	// Targets are the targets; never null.
+	Targets []Target `json:"targets"`
+	// Next is the cursor of the next page; empty on the last one.
+	Next string `json:"next,omitempty"`
+}
+
 // Event is the data of a server-sent event of GET /v1/events.
 type Event struct {
 	// Lease is set for lease.granted, renewed, moved and ended.
@@ -209,6 +242,8 @@ type Event struct {
 	Proxy *Proxy `json:"proxy,omitempty"`
 	// Cooldown is set for cooldown.started and ended.
 	Cooldown *Cooldown `json:"cooldown,omitempty"`
+	// Target is set for target.added, changed and removed.
+	Target *Target `json:"target,omitempty"`
 	// Reason says why a lease ended or moved.
 	Reason string `json:"reason,omitempty"`
 }

@@ -114,6 +114,21 @@ func (c *Client) Proxies(ctx context.Context, selector string) ([]api.Proxy, err
 	}
 }
 
+// Targets are the places where proxies are launched, as each node sees them.
+func (c *Client) Targets(ctx context.Context) ([]api.Target, error) {
+	all := []api.Target{}
+	for after := ""; ; {
+		var page api.Targets
+		if err := c.do(ctx, http.MethodGet, api.PathTargets+query("after", after), "", nil, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Targets...)
+		if after = page.Next; after == "" {
+			return all, nil
+		}
+	}
+}
+
 // Freeze stops new leases on a proxy.
 func (c *Client) Freeze(ctx context.Context, id, reason string) (api.Proxy, error) {
 	return c.mark(ctx, api.PathFreeze, id, reason)

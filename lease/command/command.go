@@ -23,7 +23,7 @@ func Commands() []*cobra.Command {
   egress lease report ID blocked                  say that the target refused it
   egress lease release ID                         give it back`,
 	}
-	lease.AddCommand(serveCommand(), acquireCommand(), listCommand(), renewCommand(), reportCommand(), releaseCommand(), execCommand(), watchCommand())
+	lease.AddCommand(serveCommand(), acquireCommand(), listCommand(), renewCommand(), reportCommand(), releaseCommand(), execCommand(), targetsCommand(), watchCommand())
 	return []*cobra.Command{lease, proxiesCommand()}
 }
 

@@ -204,7 +204,9 @@ func TestExecEndsTheCommandWhenTheLeaseIsLost(t *testing.T) {
 }
 
 func TestVerbs(t *testing.T) {
-	url, _ := leaseServer(t, map[string]http.HandlerFunc{"a": hello})
+	url, service := leaseServer(t, map[string]http.HandlerFunc{"a": hello})
+	service.SetPlaces([]lease.Place{{ID: "n1/a", Provider: "hv", Type: "kvm", Name: "a", Node: "n1", State: lease.PlaceNotReady,
+		Reason: "PoolNearlyFull", Facts: map[string]string{"pool_available_gib": "4", "pool_capacity_gib": "1862", "memory_available_mib": "900"}}})
 	t.Setenv("EGRESS_LEASE_ADDRESS", url)
 	out, _, err := run(t, "lease", "acquire", "country=DE", "--target", "HTTPS://X.example", "--client", "me", "--json")
 	var leases []api.Lease
@@ -233,6 +235,8 @@ func TestVerbs(t *testing.T) {
 		{"lease release " + id + " " + id, 0, ""},
 		{"lease renew " + id, exitEnded, "released"},
 		{"lease list --json", 0, "[]"},
+		{"lease targets", 0, "not ready  PoolNearlyFull  4 of 1862 GiB, 900 MiB memory"},
+		{"lease targets --json", 0, `"state": "not_ready"`},
 	} {
 		out, _, err := run(t, strings.Fields(test.args)...)
 		text := out

@@ -27,6 +27,8 @@ type parts struct {
 	service     *lease.Service
 	credentials *consul.Credentials
 	watcher     *consul.Watcher
+	// places is nil when no targets are watched.
+	places *consul.PlaceWatcher
 	// elector is nil with the memory store.
 	elector *consul.Elector
 	metrics *metrics.Metrics
@@ -65,6 +67,9 @@ func (s *serving) run(ctx context.Context) error {
 	context.AfterFunc(alive, stopLeading)
 	group.Go(func() error { return p.service.Run(alive) })
 	group.Go(func() error { return p.watcher.Run(alive) })
+	if p.places != nil {
+		group.Go(func() error { return p.places.Run(alive) })
+	}
 	group.Go(func() error {
 		return p.credentials.Run(alive, func() { p.service.SetCredentials(p.credentials.Known) })
 	})
@@ -137,6 +142,11 @@ func (s *serving) parts(listener net.Listener) (*parts, error) {
 		}
 	}
 	p.watcher = consul.NewWatcher(watching)
+	if s.targetService == "" {
+		p.service.SetPlaces(nil)
+	} else {
+		p.places = &consul.PlaceWatcher{Client: client, Service: s.targetService, Update: p.service.SetPlaces, Logger: logger}
+	}
 	p.metrics.Watch(metrics.Source{Service: p.service, CatalogAge: p.watcher.Age})
 	if s.store == "memory" {
 		return p, nil

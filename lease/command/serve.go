@@ -20,6 +20,7 @@ type serving struct {
 	consulAddress   string
 	consulTokenFile string
 	services        []string
+	targetService   string
 	credentialsFile string
 	credentialsKV   string
 	networksFile    string
@@ -67,6 +68,7 @@ func (s *serving) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.consulAddress, "consul-address", "", "address of Consul's HTTP API (default: CONSUL_HTTP_ADDR or 127.0.0.1:8500)")
 	f.StringVar(&s.consulTokenFile, "consul-token-file", "", "file with the Consul token")
 	f.StringSliceVar(&s.services, "service", []string{"egress-proxy"}, "Consul service of the proxies; may be repeated")
+	f.StringVar(&s.targetService, "target-service", "egress-target", "Consul service of the providers' targets, for /v1/targets; empty: none")
 	f.StringVar(&s.credentialsFile, "credentials-file", "", `JSON file with the proxies' credentials: {"name":{"username":"…","password":"…"}}`)
 	f.StringVar(&s.credentialsKV, "credentials-prefix", "", "prefix in Consul's key-value store below which credentials are, by name")
 	f.StringVar(&s.networksFile, "networks-file", "", "file with facts about exit addresses, which win over labels: 192.0.2.0/24 country=DE")

@@ -106,7 +106,7 @@ func (w *Watcher) watch(ctx context.Context, service string) {
 	backoff := minBackoff
 	for ctx.Err() == nil {
 		started := time.Now()
-		entries, next, err := w.query(ctx, service, index)
+		entries, next, err := query(ctx, w.Client, service, index)
 		if ctx.Err() != nil {
 			return
 		}
@@ -145,12 +145,12 @@ func nextIndex(last, got uint64) uint64 {
 }
 
 // query asks once. index 0 returns at once.
-func (w *Watcher) query(ctx context.Context, service string, index uint64) ([]entry, uint64, error) {
+func query(ctx context.Context, client *api.Client, service string, index uint64) ([]entry, uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	var entries []entry
 	options := (&api.QueryOptions{WaitIndex: index, WaitTime: waitTime}).WithContext(ctx)
-	meta, err := w.Client.Raw().Query("/v1/health/service/"+url.PathEscape(service), &entries, options)
+	meta, err := client.Raw().Query("/v1/health/service/"+url.PathEscape(service), &entries, options)
 	if err != nil {
 		return nil, 0, err
 	}

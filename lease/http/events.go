@@ -72,6 +72,10 @@ func (s *Server) wireEvent(e *lease.Event) api.Event {
 		p := s.wireProxy(e.Proxy)
 		out.Proxy = &p
 	}
+	if e.Place != nil {
+		t := wireTarget(e.Place)
+		out.Target = &t
+	}
 	if e.Cooldown != nil {
 		c := wireCooldown(e.Cooldown)
 		out.Cooldown = &c

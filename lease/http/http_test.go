@@ -410,6 +410,10 @@ func TestEventsTellWhatChanges(t *testing.T) {
 	}
 	b.service.SetProxies(nil)
 	next("proxy.removed")
+	b.service.SetPlaces(places())
+	if data := next("target.added"); !strings.Contains(data, `"target":{"id":"n1/hv-a"`) {
+		t.Error(data)
+	}
 }
 
 func FuzzBodies(f *testing.F) {

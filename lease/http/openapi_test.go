@@ -133,6 +133,9 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 	check("GET", api.PathCooldowns, "/v1/cooldowns", nil)
 	check("POST", api.PathFreeze, "/v1/proxies/a/freeze", `{"reason":"x"}`)
 	check("POST", api.PathDrain, "/v1/proxies/a/drain", nil)
+	check("GET", api.PathTargets, "/v1/targets", nil) // not known yet
+	b.service.SetPlaces(places())
+	check("GET", api.PathTargets, "/v1/targets", nil)
 	check("GET", api.PathProxies, "/v1/proxies", nil)
 	check("POST", api.PathUnfreeze, "/v1/proxies/none/unfreeze", nil)
 	check("DELETE", api.PathLease, "/v1/leases/"+l.ID, nil)

@@ -58,6 +58,8 @@ func (s *Server) table() []route {
 		mark(api.PathUnfreeze, "Let a proxy be leased again.", lease.MarkNone),
 		{"GET", api.PathCooldowns, ScopeRead, "List the exits that cool.", nil, nil, api.Cooldowns{}, 200,
 			handle(s, http.StatusOK, s.cooldowns), nil},
+		{"GET", api.PathTargets, ScopeRead, "List where proxies are launched, and what room is there.", pages, nil, api.Targets{}, 200,
+			handle(s, http.StatusOK, s.listTargets), nil},
 		{"GET", api.PathEvents, ScopeRead, "Changes as server-sent events, whose data is an Event.", nil, nil, nil, 200,
 			http.HandlerFunc(s.events), nil},
 	}

@@ -100,6 +100,20 @@ func wireCooldown(c *lease.Cooldown) api.Cooldown {
 	}
 }
 
+func wireTarget(p *lease.Place) api.Target {
+	return api.Target{
+		ID:       p.ID,
+		Provider: p.Provider,
+		Target:   p.Name,
+		Type:     p.Type,
+		Node:     p.Node,
+		State:    string(p.State),
+		Reason:   p.Reason,
+		Advice:   p.Advice,
+		Facts:    p.Facts,
+	}
+}
+
 func addr(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""

@@ -20,7 +20,7 @@ type Source struct {
 type gauges struct {
 	source Source
 
-	proxies, slots, leases, waiting, cooldowns, sessions, leader, ready, age *prometheus.Desc
+	proxies, slots, leases, waiting, cooldowns, sessions, leader, ready, age, targets *prometheus.Desc
 }
 
 // Watch adds the gauges of a service.
@@ -38,13 +38,14 @@ func (m *Metrics) Watch(source Source) {
 		sessions:  desc("egress_lease_sessions", "Sessions that are remembered."),
 		leader:    desc("egress_lease_leader", "1 while this process decides."),
 		ready:     desc("egress_lease_ready", "1 when the pool is known."),
+		targets:   desc("egress_lease_targets", "Targets of the drivers, as each node sees them, by provider and state.", "provider", "state"),
 		age:       desc("egress_lease_catalog_age_seconds", "How old the pool may be: 0 while Consul answers."),
 	})
 }
 
 // Describe sends the descriptions.
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.proxies, g.slots, g.leases, g.waiting, g.cooldowns, g.sessions, g.leader, g.ready, g.age} {
+	for _, d := range []*prometheus.Desc{g.proxies, g.slots, g.leases, g.waiting, g.cooldowns, g.sessions, g.leader, g.ready, g.age, g.targets} {
 		ch <- d
 	}
 }
@@ -66,6 +67,14 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 	send(g.sessions, float64(stats.Sessions))
 	send(g.leader, truth(g.source.Service.Leading()))
 	send(g.ready, truth(g.source.Service.Ready()))
+	places, _ := g.source.Service.Places() // unknown is none
+	counts := map[[2]string]int{}
+	for _, p := range places {
+		counts[[2]string{p.Provider, string(p.State)}]++
+	}
+	for labels, n := range counts {
+		send(g.targets, float64(n), labels[0], labels[1])
+	}
 	if g.source.CatalogAge != nil {
 		send(g.age, g.source.CatalogAge().Seconds())
 	}

@@ -39,6 +39,7 @@ func scrape(t *testing.T) string {
 	}
 	m.Committed(3, time.Millisecond, nil)
 	m.Committed(3, time.Millisecond, errors.New("down"))
+	s.SetPlaces([]lease.Place{{ID: "n1/a", Provider: "hv", State: lease.PlaceSilent}})
 	m.Watch(metrics.Source{Service: s, CatalogAge: func() time.Duration { return 5 * time.Second }})
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -59,6 +60,7 @@ func TestFiguresAreRight(t *testing.T) {
 		`egress_lease_commits_total{outcome="error"} 1`,
 		`egress_lease_commit_changes_sum 3`,
 		`egress_lease_leader 1`,
+		`egress_lease_targets{provider="hv",state="silent"} 1`,
 		`egress_lease_ready 1`,
 		`egress_lease_catalog_age_seconds 5`,
 	} {
