@@ -12,11 +12,19 @@ import (
 	"github.com/egress-proxies/egress/provider"
 )
 
+// allocDir makes the directories of an allocation until the test ends. Nomad's
+// own clean-up leaves the one above them.
+func allocDir(t *testing.T, nomad *testutils.DriverHarness, cfg *drivers.TaskConfig, logs bool) {
+	t.Helper()
+	t.Setenv("TMPDIR", t.TempDir())
+	t.Cleanup(nomad.MkAllocDir(cfg, logs))
+}
+
 func TestTaskLivesAndDies(t *testing.T) {
 	h := newHarness(t)
 	nomad := testutils.NewDriverHarness(t, h.Driver)
 	cfg := h.task("11111111", nil)
-	defer nomad.MkAllocDir(cfg, true)()
+	allocDir(t, nomad, cfg, true)
 
 	_, network, err := nomad.StartTask(cfg)
 	if err != nil {

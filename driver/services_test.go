@@ -111,7 +111,7 @@ func TestExecStreaming(t *testing.T) {
 	h := newHarness(t)
 	nomad := testutils.NewDriverHarness(t, h.Driver)
 	cfg := h.task("1", nil)
-	defer nomad.MkAllocDir(cfg, false)()
+	allocDir(t, nomad, cfg, false)
 	h.start(cfg)
 	raw, ok := nomad.DriverPlugin.(drivers.ExecTaskStreamingRawDriver)
 	if !ok {
@@ -372,6 +372,7 @@ func TestLogCollectorEndsWithTheTask(t *testing.T) {
 				ended <- err
 			}()
 		}
+		openers(t, 2)
 		h.start(cfg)
 		parts.provider.World().End(parts.names()[0], provider.Exit{}, "")
 		h.waited(cfg.ID)
@@ -386,6 +387,27 @@ func TestLogCollectorEndsWithTheTask(t *testing.T) {
 			}
 		}
 	}
+}
+
+// openers waits until so many threads of this process block in the opening of a
+// pipe; where the kernel doesn't say what threads wait for, it believes that.
+func openers(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, "somebody opens the pipes", func() bool {
+		paths, err := filepath.Glob("/proc/self/task/*/wchan")
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocked, told := 0, false
+		for _, path := range paths {
+			place, _ := os.ReadFile(path) // it may have ended
+			told = told || len(place) > 1
+			if strings.Contains(string(place), "wait_for_partner") { // in fs/pipe.c
+				blocked++
+			}
+		}
+		return blocked >= n || !told
+	})
 }
 
 func openFIFO(t *testing.T, path string) *os.File {
