@@ -31,6 +31,7 @@ func bootless(t *testing.T, name string, poolMiB int, env ...string) *libvirtHos
 	h := bareHypervisor(t, func(h *libvirtHost) {
 		h.env = append(env, "HOST_NAME="+name)
 		h.mountPool("default", poolMiB)
+		h.mountPool("tight", 400)
 	}, "--uts")
 	h.pool("default")
 	h.virsh("pool-start", "default")
@@ -54,6 +55,9 @@ func (h *libvirtHost) lend() {
 			case <-stop:
 				return
 			case <-pause.C:
+			}
+			if h.silent.Load() {
+				continue
 			}
 			if leases := h.leases(); !bytes.Equal(leases, last) {
 				file := filepath.Join(h.dir, "state/var/lib/libvirt/dnsmasq/egbr0.status")

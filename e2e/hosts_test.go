@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -32,6 +33,7 @@ type libvirtHost struct {
 	env        []string // for hostScript
 	after      string   // "again": the daemon alone is started anew, not the host
 	libvirtd   *exec.Cmd
+	silent     atomic.Bool // lend lends nothing to anybody new
 }
 
 // hostScript starts libvirtd in a mount namespace, and mostly a network
@@ -97,6 +99,12 @@ func (h *libvirtHost) mountPool(name string, mib int) {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", mib)); err != nil {
 		h.t.Fatal(err)
 	}
+}
+
+// unmount takes off what mountPool has mounted on every host, for a test whose
+// mounts nothing else ends.
+func (h *libvirtHost) unmount() {
+	_ = syscall.Unmount(filepath.Join(h.dir, "pools", "small"), syscall.MNT_DETACH)
 }
 
 func (h *libvirtHost) write(name, text string) {
@@ -358,7 +366,7 @@ provider "hv" {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("driver: %s", node.Drivers["egress"].HealthDescription)
+	f.nodeStatus()
 	for _, fact := range []string{"libvirt_version", "hypervisor_version", "hostname", "pool_capacity_gib", "pool_available_gib",
 		"memory_total_mib", "memory_available_mib"} {
 		if node.Attributes["driver.egress.hv.good."+fact] == "" {
@@ -398,6 +406,8 @@ func (h *libvirtHost) faultsThatComeAndGo(f *fixture) {
 	} {
 		fault.break_()
 		good(fault.reason)
+		f.nodeStatus()
+		f.egress("check", filepath.Join(f.Dir, "nomad.hcl"), "--provider", "hv", "--timeout", "5s")
 		fault.repair()
 		good("Reachable")
 	}

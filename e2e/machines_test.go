@@ -97,15 +97,13 @@ func newMachines(t *testing.T) *machines {
 	m := &machines{}
 	for name, host := range map[string]**libvirtHost{"a": &m.a, "b": &m.b} {
 		h := newLibvirtHost(t, filepath.Join(under, name))
-		t.Cleanup(func() { _ = syscall.Unmount(filepath.Join(h.dir, "pools", "small"), syscall.MNT_DETACH) })
+		t.Cleanup(h.unmount)
 		h.pool("default")
 		h.virsh("pool-start", "default")
 		*host = h
 	}
-	m.a.write("network.xml", `<network><name>default</name><forward mode="open"/><bridge name="egbra"/>
+	m.a.network(`<network><name>default</name><forward mode="open"/><bridge name="egbra"/>
 <ip address="10.77.1.1" netmask="255.255.255.0"><dhcp><range start="10.77.1.50" end="10.77.1.99"/></dhcp></ip></network>`)
-	m.a.virsh("net-define", filepath.Join(m.a.dir, "network.xml"))
-	m.a.virsh("net-start", "default")
 	m.b.bridge("egbrb", "10.77.2")
 
 	m.site = serve(t, "10.77.1.1:0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -252,6 +250,7 @@ func (h *libvirtHost) volumes() (left []string) {
 // it lives through a restart of libvirtd, comes back after a loss, and leaves
 // nothing but the images.
 func TestMachinesOnTwoHostsAreLeased(t *testing.T) {
+	t.Parallel()
 	if !inside(t) {
 		return
 	}

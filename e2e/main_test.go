@@ -16,10 +16,13 @@ import (
 
 // patience is how long a test waits for anything. It bounds a failing test and
 // says nothing about speed: two cores may be shared with a build.
-const patience = 90 * time.Second
+var patience = 90 * time.Second
 
 func TestMain(m *testing.M) {
 	guard.Main()
+	if os.Getenv(insidePlugin) != "" {
+		patience *= 3 // for guests that boot under emulation
+	}
 	os.Exit(run(m))
 }
 
