@@ -168,3 +168,46 @@ func TestStoppingReplicaAnswersWhoWaits(t *testing.T) {
 		}
 	}
 }
+
+// A leader that is cut off from Consul, and asked nothing since, believes that it
+// leads still. It must not call a lease unknown that its successor has granted.
+func TestCutOffLeaderForgetsNothing(t *testing.T) {
+	consul := leasetest.StartConsul(t)
+	consul.Proxy("p", "127.0.0.1", 3000, "", nil)
+	link := leasetest.NewLink(t, consul.Address)
+	old := newReplica(t, link.Address, "--store", "consul")
+	old.ready()
+	next := newReplica(t, consul.Address, "--store", "consul")
+	next.ready()
+	link.Cut()
+	leaderOf(t, []*replica{next})
+	leases, err := next.client.Acquire(t.Context(), api.Acquire{TTL: api.Duration(time.Hour)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready, err := old.readiness()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the old leader says that it is a %s", ready.Role)
+	// It may say nothing for as long as it can't know.
+	quick := &http.Client{Timeout: 3 * time.Second}
+	if response, err := quick.Post("http://"+old.address+api.PathLeases+"/"+leases[0].ID+"/renew", "application/json", strings.NewReader("{}")); err == nil {
+		_ = response.Body.Close()
+		t.Errorf("the old leader answered with %s", response.Status)
+	}
+	link.Heal()
+	leasetest.Until(t, time.Minute, "the lease is known through the old leader", func() error {
+		response, err := quick.Post("http://"+old.address+api.PathLeases+"/"+leases[0].ID+"/renew", "application/json", strings.NewReader("{}"))
+		if err == nil {
+			_ = response.Body.Close()
+			if response.StatusCode != http.StatusOK {
+				err = errors.New(response.Status)
+			}
+			if response.StatusCode == http.StatusNotFound {
+				t.Error("the lease is forgotten")
+			}
+		}
+		return err
+	})
+}

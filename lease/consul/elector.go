@@ -2,7 +2,6 @@ package consul
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -46,6 +45,8 @@ type Elector struct {
 	holder string
 	// leader is the address of the holder.
 	leader string
+	// index is the lock's when that was seen.
+	index uint64
 	// changed is closed, and made anew, whenever one of both changes.
 	changed chan struct{}
 	// present is when a leader was known last; zero when none ever was.
@@ -107,10 +108,12 @@ func (e *Elector) Absent() time.Duration {
 	return time.Since(e.present)
 }
 
-// know takes who holds the lock; an empty session is that nobody does.
-func (e *Elector) know(holder, leader string) {
+// know takes who holds the lock; an empty session is that nobody does. index is
+// the lock's.
+func (e *Elector) know(holder, leader string, index uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.index = index
 	if holder == e.holder && leader == e.leader {
 		return
 	}
@@ -155,6 +158,10 @@ func (e *Elector) serveTerm(ctx context.Context) error {
 	defer cancel(nil)
 	var group errgroup.Group
 	group.Go(func() error {
+		e.heartbeats(term)
+		return nil
+	})
+	group.Go(func() error {
 		e.keepAlive(term, session, cancel)
 		return nil
 	})
@@ -166,7 +173,8 @@ func (e *Elector) serveTerm(ctx context.Context) error {
 
 // lead waits for the lock and leads until the term ends.
 func (e *Elector) lead(term context.Context, session string, cancel context.CancelCauseFunc) error {
-	if err := e.lock(term, session); err != nil {
+	locked, err := e.lock(term, session)
+	if err != nil {
 		return err
 	}
 	s := &store{client: e.Client, prefix: e.Prefix, session: session, logger: e.Logger, ended: term}
@@ -184,14 +192,14 @@ func (e *Elector) lead(term context.Context, session string, cancel context.Canc
 		own := e.holder == session
 		e.mu.Unlock()
 		if own { // Also when Consul can't be asked: nobody leads that we know of.
-			e.know("", "")
+			e.know("", "", locked)
 		}
 	}()
 	for {
 		e.mu.Lock()
-		holder, changed := e.holder, e.changed
+		deposed, changed := e.holder != session && e.holder != "" && e.index > locked, e.changed
 		e.mu.Unlock()
-		if holder != session && holder != "" {
+		if deposed {
 			return errDeposed
 		}
 		select {
@@ -202,89 +210,6 @@ func (e *Elector) lead(term context.Context, session string, cancel context.Canc
 			return errDeposed
 		case <-changed:
 		}
-	}
-}
-
-// lock tries for the lock whenever it is free.
-func (e *Elector) lock(ctx context.Context, session string) error {
-	value, err := json.Marshal(leaderValue{ID: e.ID, Address: e.Address})
-	if err != nil {
-		return err
-	}
-	for moment := 5 * lockDelay; ; {
-		pair := &api.KVPair{Key: e.Prefix + keyLeader, Value: value, Session: session}
-		call, done := context.WithTimeout(ctx, callTimeout)
-		ok, _, err := e.Client.KV().Acquire(pair, (&api.WriteOptions{}).WithContext(call))
-		done()
-		if err != nil {
-			return fmt.Errorf("lock: %w", err)
-		}
-		if ok {
-			return nil
-		}
-		free, err := e.waitFree(ctx, moment)
-		if err != nil {
-			return err
-		}
-		// What is known of the lock may be old.
-		if moment = min(2*moment, time.Second); !free {
-			moment = 5 * lockDelay
-		}
-	}
-}
-
-// waitFree returns a moment after the lock is free, or after a while: then one
-// tries all the same, since a lock may be delayed.
-func (e *Elector) waitFree(ctx context.Context, moment time.Duration) (free bool, err error) {
-	timer := time.NewTimer(renewEvery)
-	defer timer.Stop()
-	for {
-		e.mu.Lock()
-		held, changed := e.holder != "", e.changed
-		e.mu.Unlock()
-		if !held {
-			pause(ctx, moment)
-			return true, ctx.Err()
-		}
-		select {
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		case <-timer.C:
-			return false, nil
-		case <-changed:
-		}
-	}
-}
-
-// leaderValue is the value of the lock.
-type leaderValue struct {
-	ID      string `json:"id"`
-	Address string `json:"address"`
-}
-
-// observe follows the lock.
-func (e *Elector) observe(ctx context.Context) {
-	var index uint64
-	for ctx.Err() == nil {
-		call, done := context.WithTimeout(ctx, observeWait+observeWait/16+callTimeout)
-		options := (&api.QueryOptions{WaitIndex: index, WaitTime: observeWait}).WithContext(call)
-		pair, meta, err := e.Client.KV().Get(e.Prefix+keyLeader, options)
-		done()
-		if err != nil {
-			index = 0
-			pause(ctx, 300*time.Millisecond)
-			continue
-		}
-		index = nextIndex(index, meta.LastIndex)
-		var holder string
-		var value leaderValue
-		if pair != nil && pair.Session != "" {
-			holder = pair.Session
-			if err := json.Unmarshal(pair.Value, &value); err != nil {
-				e.Logger.Warn("the leader's address can't be read", "key", pair.Key, "error", err)
-			}
-		}
-		e.know(holder, value.Address)
 	}
 }
 

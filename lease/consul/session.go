@@ -63,33 +63,43 @@ func (e *Elector) register(ctx context.Context) error {
 	return e.Client.Agent().ServiceRegisterOpts(service, api.ServiceRegisterOpts{}.WithContext(ctx))
 }
 
-// keepAlive renews the check and the session until the term ends, and ends it
-// when the session is void or Consul has not answered for the session's time.
-func (e *Elector) keepAlive(term context.Context, session string, cancel context.CancelCauseFunc) {
+// heartbeats lets the check pass until the term ends. It asks the agent only, so
+// that servers that hang don't hold it up. A check that can't be renewed voids
+// the session, which keepAlive sees.
+func (e *Elector) heartbeats(term context.Context) {
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()
-	contact := time.Now()
-	var renewed time.Time
 	for {
-		call, done := context.WithTimeout(term, callTimeout)
-		// A check that can't be renewed voids the session, which is seen below.
+		call, done := context.WithTimeout(term, 2*heartbeat)
 		_ = e.Client.Agent().UpdateTTLOpts(e.checkID(), "takes part in the election", api.HealthPassing, (&api.QueryOptions{}).WithContext(call))
-		if time.Since(renewed) >= renewEvery {
-			entry, _, err := e.Client.Session().Renew(session, (&api.WriteOptions{}).WithContext(call))
-			switch {
-			case err == nil && entry == nil:
-				done()
-				cancel(errSessionLost)
-				return
-			case err == nil:
-				renewed, contact = time.Now(), time.Now()
-			case time.Since(contact) > sessionTTL:
-				done()
-				cancel(fmt.Errorf("%w: Consul has not answered for %s: %w", errSessionLost, sessionTTL, err))
-				return
-			}
-		}
 		done()
+		select {
+		case <-term.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// keepAlive renews the session until the term ends, and ends it when the session
+// is void or Consul has not answered for the session's time.
+func (e *Elector) keepAlive(term context.Context, session string, cancel context.CancelCauseFunc) {
+	ticker := time.NewTicker(renewEvery)
+	defer ticker.Stop()
+	for contact := time.Now(); ; {
+		call, done := context.WithTimeout(term, renewEvery)
+		entry, _, err := e.Client.Session().Renew(session, (&api.WriteOptions{}).WithContext(call))
+		done()
+		switch {
+		case err == nil && entry == nil:
+			cancel(errSessionLost)
+			return
+		case err == nil:
+			contact = time.Now()
+		case time.Since(contact) > sessionTTL:
+			cancel(fmt.Errorf("%w: Consul has not answered for %s: %w", errSessionLost, sessionTTL, err))
+			return
+		}
 		select {
 		case <-term.Done():
 			return

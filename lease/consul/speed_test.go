@@ -83,13 +83,14 @@ func lead(b *testing.B, consul *leasetest.Consul, prefix string) (*store, func()
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := e.lock(context.Background(), session); err != nil {
+	if _, err := e.lock(context.Background(), session); err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	term := make(chan struct{})
 	go func() {
 		defer close(term)
+		go e.heartbeats(ctx)
 		e.keepAlive(ctx, session, func(error) {})
 	}()
 	s := &store{client: consul.Client, prefix: prefix, session: session, logger: e.Logger, ended: ctx}

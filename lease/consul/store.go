@@ -29,9 +29,11 @@ const (
 	// Consul's limit of 512 KiB.
 	maxBytes = 256 << 10
 	// callTimeout bounds one call; retryFor bounds the attempts to learn what
-	// became of a transaction.
-	callTimeout = 5 * time.Second
-	retryFor    = 15 * time.Second
+	// became of a transaction. The first attempt has less time: a leader of Consul
+	// that hangs is replaced in about that.
+	callTimeout  = 5 * time.Second
+	firstTimeout = 2 * time.Second
+	retryFor     = 15 * time.Second
 )
 
 // errDeposed: the lock is no longer this leader's.
@@ -131,14 +133,14 @@ func lastOfEach(changes []lease.Change) []lease.Change {
 func (s *store) transact(ctx context.Context, ops api.TxnOps, name string) error {
 	deadline := time.Now().Add(retryFor)
 	backoff := 50 * time.Millisecond
-	for {
-		err := s.send(ctx, ops)
+	for timeout := firstTimeout; ; timeout = callTimeout {
+		err := s.send(ctx, ops, timeout)
 		if err == nil {
 			return nil
 		}
 		applied, asked := false, true
 		if name != "" {
-			applied, asked = s.applied(ctx, name)
+			applied, asked = s.applied(ctx, name, timeout)
 		}
 		switch {
 		case applied:
@@ -178,8 +180,8 @@ func (s *store) held() *api.TxnOp {
 // send sends the transaction once. errDeposed says that Consul refused it. One
 // that only reads is answered by the servers' leader after it has made sure that
 // it leads; see RequireConsistent.
-func (s *store) send(ctx context.Context, ops api.TxnOps) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (s *store) send(ctx context.Context, ops api.TxnOps, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	ok, response, _, err := s.client.Txn().Txn(ops, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 	if err != nil {
@@ -206,8 +208,8 @@ func (s *store) send(ctx context.Context, ops api.TxnOps) error {
 
 // applied says whether the commit of that name is the last one; asked, whether
 // Consul could be asked.
-func (s *store) applied(ctx context.Context, name string) (applied, asked bool) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (s *store) applied(ctx context.Context, name string, timeout time.Duration) (applied, asked bool) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	pair, _, err := s.client.KV().Get(s.prefix+keyCommit, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 	if err != nil {
