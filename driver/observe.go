@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/nomad/plugins/drivers"
@@ -123,8 +124,8 @@ func (h *handle) exitResult(instance provider.Instance) *drivers.ExitResult {
 	h.mu.Lock()
 	stopping, forced := h.stopping, h.forced
 	h.mu.Unlock()
-	if forced != nil && instance.Exit == nil {
-		return endedBy(forced)
+	if forced != nil && (instance.Exit == nil || instance.Exit.Signal == int(syscall.SIGKILL)) {
+		return endedBy(forced) // The provider can't tell who deleted it.
 	}
 	result := &drivers.ExitResult{}
 	if instance.Exit != nil {
