@@ -70,6 +70,7 @@ type progress struct {
 	last     time.Time
 	sent     int
 	reported int
+	noticed  bool
 }
 
 // say tells a milestone, of which a start has at most three.
@@ -88,6 +89,17 @@ func (p *progress) report(message string) {
 	}
 	p.reported++
 	p.send(message)
+}
+
+// notice tells what may not get lost; a start has at most one, beside the others.
+func (p *progress) notice(message string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.noticed {
+		p.noticed = true
+		p.last = p.now()
+		p.emit(message)
+	}
 }
 
 // send is called with the lock held.

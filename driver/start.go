@@ -182,7 +182,8 @@ func (l *launch) create(ctx context.Context) error {
 	}
 	l.made = true
 	l.said.say(fmt.Sprintf("Launching proxy %s with provider %s", l.spec.Name, l.place.name))
-	instance, err := l.place.Create(provider.WithProgress(ctx, l.said.report), l.spec)
+	telling := provider.WithNotices(provider.WithProgress(ctx, l.said.report), l.said.notice)
+	instance, err := l.place.Create(telling, l.spec)
 	if err != nil {
 		return err
 	}

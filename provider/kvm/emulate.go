@@ -121,7 +121,7 @@ func (p *Provider) boot(ctx context.Context, h *host, machine domain.Machine) (v
 	if h.VirtType == "kvm" {
 		return d, provider.Permanentf("%w: set virt_type = \"auto\" for emulation while KVM does not work there, or \"qemu\"", err)
 	}
-	provider.Report(ctx, "KVM does not work on %s (%s): the machine is emulated, which is slow", h.name, why)
+	provider.Notice(ctx, "KVM does not work on %s (%s): the machine is emulated, which is slow", h.name, why)
 	if err := h.UndefineDomain(ctx, d); err != nil {
 		return d, err
 	}
