@@ -98,14 +98,17 @@ func startHarness(t testing.TB, parts *parts, config string) *harness {
 	return h
 }
 
+// patience bounds a failing test and says nothing about speed.
+const patience = 30 * time.Second
+
 // testTiming keeps tests from waiting; bounds stay long.
 var testTiming = timing{
 	poll: 5 * time.Millisecond, pollStart: time.Millisecond, pollMax: 20 * time.Millisecond,
-	get: 5 * time.Second, deregister: time.Second, cleanup: 5 * time.Second, destroy: 5 * time.Second,
-	drainLogs: time.Second, logRetry: time.Millisecond, saveOffset: 0, reconcile: time.Hour,
+	get: 20 * time.Second, deregister: time.Second, cleanup: 20 * time.Second, destroy: 20 * time.Second,
+	drainLogs: 20 * time.Second, logRetry: time.Millisecond, saveOffset: 0, reconcile: time.Hour,
 	collect: time.Millisecond, collectMax: 5 * time.Millisecond, strays: 5 * time.Millisecond,
-	renew: time.Millisecond, rotate: 5 * time.Second,
-	firstCheck: time.Second,
+	renew: time.Millisecond, rotate: 20 * time.Second,
+	firstCheck: 20 * time.Second,
 }
 
 type testWriter struct{ t testing.TB }
@@ -200,8 +203,8 @@ func (h *harness) waited(id string) *drivers.ExitResult {
 			h.t.Fatal("WaitTask closed its channel without a result")
 		}
 		return result
-	case <-time.After(10 * time.Second):
-		h.t.Fatal("WaitTask gave no result in 10s")
+	case <-time.After(patience):
+		h.t.Fatalf("WaitTask gave no result in %v", patience)
 		return nil
 	}
 }
@@ -211,9 +214,9 @@ func (p *parts) names() []string { return p.provider.World().Names() }
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); {
+	for deadline := time.Now().Add(patience); !is(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 10s: %s", what)
+			t.Fatalf("not within %v: %s", patience, what)
 		}
 		time.Sleep(time.Millisecond)
 	}

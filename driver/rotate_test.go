@@ -63,14 +63,14 @@ func (p *parts) presents(password string) bool {
 // said waits for an event with all the parts.
 func said(t *testing.T, events <-chan *drivers.TaskEvent, parts ...string) {
 	t.Helper()
-	patience := time.After(10 * time.Second)
+	late := time.After(patience)
 	for {
 		select {
 		case event := <-events:
 			if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(event.Message, part) }) {
 				return
 			}
-		case <-patience:
+		case <-late:
 			t.Fatalf("no event with %q", parts)
 		}
 	}

@@ -24,12 +24,12 @@ func TestExecProbe(t *testing.T) {
 	h := newHarness(t)
 	cfg := h.task("1", nil)
 	h.start(cfg)
-	result, err := h.ExecTask(cfg.ID, []string{"probe"}, time.Second)
+	result, err := h.ExecTask(cfg.ID, []string{"probe"}, time.Minute)
 	if err != nil || result.ExitResult.ExitCode != 0 || !strings.Contains(string(result.Stdout), "proxy works (1ms), exit address 198.51.100.7") {
 		t.Errorf("a proxy that works: %+v %q, %v", result.ExitResult, result.Stdout, err)
 	}
 	h.parts.probe.say(refuses(probe.StageAuth, "the proxy answered 407"))
-	result, err = h.ExecTask(cfg.ID, []string{"probe"}, time.Second)
+	result, err = h.ExecTask(cfg.ID, []string{"probe"}, time.Minute)
 	if err != nil || result.ExitResult.ExitCode != 2 || !strings.Contains(string(result.Stdout), "auth: the proxy answered 407") {
 		t.Errorf("a proxy that refuses: %+v %q, %v", result.ExitResult, result.Stdout, err)
 	}
@@ -39,17 +39,17 @@ func TestExecRunsInTheInstance(t *testing.T) {
 	h := newHarness(t)
 	cfg := h.task("1", nil)
 	h.start(cfg)
-	result, err := h.ExecTask(cfg.ID, []string{"uname", "-a"}, time.Second)
+	result, err := h.ExecTask(cfg.ID, []string{"uname", "-a"}, time.Minute)
 	if err != nil || string(result.Stdout) != "[uname -a]\n" {
 		t.Errorf("%q, %v", result.Stdout, err)
 	}
-	if result, err := h.ExecTask(cfg.ID, []string{"exit", "7"}, time.Second); err != nil || result.ExitResult.ExitCode != 7 {
+	if result, err := h.ExecTask(cfg.ID, []string{"exit", "7"}, time.Minute); err != nil || result.ExitResult.ExitCode != 7 {
 		t.Errorf("%+v, %v, want exit code 7", result, err)
 	}
-	if _, err := h.ExecTask(cfg.ID, nil, time.Second); err == nil {
+	if _, err := h.ExecTask(cfg.ID, nil, time.Minute); err == nil {
 		t.Error("no command was run without an error")
 	}
-	if _, err := h.ExecTask("alloc/never/seen", []string{"probe"}, time.Second); !errors.Is(err, drivers.ErrTaskNotFound) {
+	if _, err := h.ExecTask("alloc/never/seen", []string{"probe"}, time.Minute); !errors.Is(err, drivers.ErrTaskNotFound) {
 		t.Errorf("unknown task: %v", err)
 	}
 }
@@ -71,7 +71,7 @@ func TestMissingAbilitiesAreTold(t *testing.T) {
 	h := startHarness(t, parts, testConfig)
 	cfg := h.task("1", nil)
 	h.start(cfg)
-	if _, err := h.ExecTask(cfg.ID, []string{"ls"}, time.Second); err == nil ||
+	if _, err := h.ExecTask(cfg.ID, []string{"ls"}, time.Minute); err == nil ||
 		!strings.Contains(err.Error(), `command "ls": provider "fake" (type fake) runs no commands in its instances: want "probe"`) {
 		t.Errorf("exec: %v", err)
 	}
@@ -117,7 +117,7 @@ func TestExecStreaming(t *testing.T) {
 	if !ok {
 		t.Fatal("the client can't stream")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	stream := &execStream{ctx: ctx, input: []byte("input that the command never reads")}
 	if err := raw.ExecTaskStreamingRaw(ctx, cfg.ID, []string{"exit", "3"}, true, stream); err != nil {
@@ -382,7 +382,7 @@ func TestLogCollectorEndsWithTheTask(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				t.Fatalf("bare %v: a collector still waits", bare)
 			}
 		}

@@ -97,17 +97,18 @@ func TestStartTimeout(t *testing.T) {
 		stick func(*harness)
 		want  string
 	}{
-		{"create hangs", func(h *harness) { h.parts.provider.Hold(fake.StepDisk) }, "start_timeout 1s is over while launching"},
+		{"create hangs", func(h *harness) { h.parts.provider.Hold(fake.StepDisk) }, "start_timeout 5s is over while launching"},
 		{"no address", func(h *harness) { h.parts.provider.Hold(fake.StepAddress) },
-			"start_timeout 1s is over while waiting for an address: the instance is provisioning and has no address yet"},
+			"start_timeout 5s is over while waiting for an address: the instance is provisioning and has no address yet"},
 		{"probe fails", func(h *harness) { h.parts.probe.say(refuses(probe.StageAuth, "the proxy answered 407")) },
-			"start_timeout 1s is over while waiting for the probe: the proxy does not pass its probe: auth: the proxy answered 407"},
+			"start_timeout 5s is over while waiting for the probe: the proxy does not pass its probe: auth: the proxy answered 407"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel() // each waits
 			h := newHarness(t)
 			test.stick(h)
-			_, _, err := h.StartTask(h.task("1", map[string]any{"start_timeout": "1s"}))
+			_, _, err := h.StartTask(h.task("1", map[string]any{"start_timeout": "5s"}))
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("error %v, want %q", err, test.want)
 			}

@@ -60,7 +60,7 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.Ins
 }
 
 // cleanupTime bounds the removal of what a failed start made.
-const cleanupTime = 5 * time.Second
+const cleanupTime = 15 * time.Second
 
 // startTime bounds how long a supervisor may need to start its process: some
 // tens of milliseconds when the node is not overloaded.

@@ -341,11 +341,11 @@ func TestHeldUploadDoesNotHoldTheOthers(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	c := cache(t, func(o *Options) { o.TargetTimeout = 50 * time.Millisecond })
+	c := cache(t, func(o *Options) { o.TargetTimeout = 2 * time.Second })
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		_, err := c.Ensure(t.Context(), server.source(t), stuck)
-		if provider.Classify(err) != provider.ErrTransient || !strings.Contains(err.Error(), "took no data for 50ms") {
+		if provider.Classify(err) != provider.ErrTransient || !strings.Contains(err.Error(), "took no data for 2s") {
 			t.Errorf("the stuck host's caller got %v", err)
 		}
 	})

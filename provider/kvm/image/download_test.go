@@ -216,7 +216,7 @@ func TestImageArrivesWholeInSpiteOf(t *testing.T) {
 			}
 			server.serve = c.serve(server)
 			p := newPool("a")
-			base := ensure(t, cache(t, func(o *Options) { o.StallTimeout = 500 * time.Millisecond }), server.source(t), p)
+			base := ensure(t, cache(t, func(o *Options) { o.StallTimeout = 2 * time.Second }), server.source(t), p)
 			if c.want == nil {
 				c.want = image
 			}

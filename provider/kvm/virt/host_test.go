@@ -297,7 +297,7 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 func until(t *testing.T, condition func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for !condition() {
 		if time.Now().After(deadline) {
 			t.Fatal("the condition did not come true within 10 s")

@@ -292,15 +292,16 @@ func TestClientThatDoesNotReadIsIdle(t *testing.T) {
 }
 
 func TestLongUploadIsNotIdle(t *testing.T) {
-	const idle = 300 * time.Millisecond
+	t.Parallel()
+	const idle = 2 * time.Second
 	p := start(t, func(c *Config) { c.IdleTimeout = idle })
 	target, _, _ := seen(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	conn := dialTCP(t, p.addr)
-	const pieces = 16
+	const pieces = 32
 	if _, err := fmt.Fprintf(conn, "POST %s/ HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", target, pieces); err != nil {
 		t.Fatal(err)
 	}
-	tick := time.NewTicker(idle / 8)
+	tick := time.NewTicker(idle / 16)
 	defer tick.Stop()
 	for range pieces {
 		<-tick.C

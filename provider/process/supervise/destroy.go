@@ -16,7 +16,7 @@ const poll = 5 * time.Millisecond
 
 // grace is how long Destroy waits for each step to take effect. A process that
 // SIGKILL doesn't end in this time hangs in the kernel.
-const grace = 2 * time.Second
+const grace = 10 * time.Second
 
 // Destroy ends everything that belongs to dir, by force, and removes it. Gone
 // is success.
