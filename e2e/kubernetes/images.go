@@ -14,8 +14,8 @@ import (
 // Container is what an image is given to make a process of.
 type Container struct {
 	corev1.Container
-	// Address is the pod's. What listens must listen there: the pod has no
-	// network of its own.
+	// Address is the pod's. What listens must listen there, and what connects
+	// must connect from there: the pod has no network of its own.
 	Address string
 	// Dir is a directory of the pod's own.
 	Dir string
@@ -65,7 +65,8 @@ func Squid(program string) Image {
 			if err != nil {
 				return nil, err
 			}
-			conf := httpPort.ReplaceAllString(c.inside(string(text)), "http_port "+c.Address+":$1")
+			conf := httpPort.ReplaceAllString(c.inside(string(text)), "http_port "+c.Address+":$1") +
+				"tcp_outgoing_address " + c.Address + "\n"
 			args[i] = filepath.Join(c.Dir, filepath.Base(arg))
 			if err := os.WriteFile(args[i], []byte(conf), 0o644); err != nil {
 				return nil, err
@@ -79,10 +80,11 @@ var httpPort = regexp.MustCompile(`(?m)^http_port ([0-9]+)`)
 
 // inside replaces the container's mount paths in a text by what is there.
 func (c Container) inside(text string) string {
+	var pairs []string
 	for path, dir := range c.Mounts {
-		text = strings.ReplaceAll(text, path+"/", dir+"/")
+		pairs = append(pairs, path+"/", dir+"/")
 	}
-	return text
+	return strings.NewReplacer(pairs...).Replace(text) // once: a directory may lie below another path
 }
 
 func place(from, to string) error {

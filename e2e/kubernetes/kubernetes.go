@@ -106,9 +106,9 @@ func (c *Cluster) Close() error {
 // Logs is the end of what each part printed.
 func (c *Cluster) Logs() string {
 	var all strings.Builder
-	for _, p := range []*part{&c.etcd, &c.apiserver, &c.scheduler} {
-		if text, err := os.ReadFile(p.log); err == nil {
-			fmt.Fprintf(&all, "--- end of %s\n%s\n", p.log, text[max(0, len(text)-4000):])
+	for _, file := range []string{c.etcd.log, c.apiserver.log, c.scheduler.log, filepath.Join(c.Dir, nodeLog)} {
+		if text, err := os.ReadFile(file); err == nil {
+			fmt.Fprintf(&all, "--- end of %s\n%s\n", file, text[max(0, len(text)-4000):])
 		}
 	}
 	return all.String()

@@ -26,6 +26,8 @@ const NodeName = "node1"
 // Zone is the node's label topology.kubernetes.io/zone.
 const Zone = "rack1"
 
+const nodeLog = "node.log"
+
 // NodeConfig says what the pods of a node can be.
 type NodeConfig struct {
 	// Images are what a pod may name as its image.
@@ -45,6 +47,7 @@ type Node struct {
 	config NodeConfig
 	c      *Cluster
 	dir    string
+	log    *os.File        // what all pods printed, for a look after a failure
 	ctx    context.Context // of everything that the node does
 	cancel context.CancelFunc
 	logs   *logServer
@@ -66,6 +69,9 @@ func (c *Cluster) StartNode(ctx context.Context, config NodeConfig) (_ *Node, er
 	if err := os.MkdirAll(n.dir, 0o755); err != nil {
 		return nil, err
 	}
+	if n.log, err = os.OpenFile(filepath.Join(c.Dir, nodeLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
+		return nil, err
+	}
 	if n.logs, err = serveLogs(n); err != nil {
 		return nil, err
 	}
@@ -80,10 +86,14 @@ func (c *Cluster) StartNode(ctx context.Context, config NodeConfig) (_ *Node, er
 func (n *Node) Close() error {
 	n.cancel()
 	n.done.Wait()
-	if n.logs == nil {
-		return nil
+	var err error
+	if n.logs != nil {
+		err = n.logs.close()
 	}
-	return n.logs.close()
+	if n.log != nil {
+		err = errors.Join(err, n.log.Close())
+	}
+	return err
 }
 
 // register makes the Node object, with room for whatever a test asks.

@@ -20,18 +20,23 @@ type part struct {
 	exited    chan struct{} // closed when cmd has ended
 }
 
-// start starts the program in a process group of its own, so that Ctrl-C in a
-// terminal doesn't reach it.
+// start starts a part of the cluster's program.
 func (p *part) start(c *Cluster, name string, args ...string) error {
-	p.name, p.log = name, filepath.Join(c.Dir, name+".log")
+	return p.startProgram(c.Dir, name, c.config.Program, append([]string{name}, args...)...)
+}
+
+// startProgram starts a program in a process group of its own, so that Ctrl-C in
+// a terminal doesn't reach it.
+func (p *part) startProgram(dir, name, program string, args ...string) error {
+	p.name, p.log = name, filepath.Join(dir, name+".log")
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.Command(c.config.Program, append([]string{name}, args...)...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = c.Dir, log, log
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.Dir, "TMPDIR=" + c.Dir}
+	cmd := exec.Command(program, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, log, log
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)

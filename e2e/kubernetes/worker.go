@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,8 +39,12 @@ type worker struct {
 
 // run ends with the pod, or with the node.
 func (w *worker) run(ctx context.Context) {
-	defer w.output.close()
-	defer w.kill()
+	defer func() {
+		w.kill()
+		if w.cmd == nil {
+			w.output.close()
+		}
+	}()
 	deleted, grace := w.starting(ctx)
 	if ctx.Err() != nil {
 		return
@@ -132,21 +137,43 @@ func (w *worker) launch(ctx context.Context) *corev1.ContainerStateWaiting {
 	return nil
 }
 
+// exec starts a command under the pod's account, with its output in the log.
 func (w *worker) exec(cmd *exec.Cmd, sandbox string) error {
-	cmd.Dir, cmd.Stdout, cmd.Stderr = sandbox, w.output, w.output
+	cmd.Dir = sandbox
 	for _, env := range w.container().Env {
 		cmd.Env = append(cmd.Env, env.Name+"="+env.Value)
 	}
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if user := w.pod.Spec.SecurityContext; os.Getuid() == 0 && user != nil && user.RunAsUser != nil {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(*user.RunAsUser), Gid: uint32(*user.RunAsUser)}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
 	}
+	defer func() { _ = write.Close() }()
+	if user := w.pod.Spec.SecurityContext; os.Getuid() == 0 && user != nil && user.RunAsUser != nil {
+		id := int(*user.RunAsUser)
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(id), Gid: uint32(id)}
+		// As runc does: who opens /dev/stdout must be able to.
+		if err := write.Chown(id, id); err != nil {
+			_ = read.Close()
+			return err
+		}
+	}
+	cmd.Stdout, cmd.Stderr = write, write
 	if err := cmd.Start(); err != nil {
+		_ = read.Close()
 		return err
 	}
 	exited := make(chan struct{})
-	w.n.done.Go(func() { _ = cmd.Wait(); close(exited) })
+	w.n.done.Go(func() {
+		_ = cmd.Wait()
+		close(exited)
+	})
+	w.n.done.Go(func() { // Ends with the last process that holds the pipe.
+		_, _ = io.Copy(io.MultiWriter(w.output, w.n.log), read)
+		_ = read.Close()
+		w.output.close()
+	})
 	w.cmd, w.exited = cmd, exited
 	return nil
 }
@@ -181,6 +208,11 @@ func (w *worker) ended(status *corev1.PodStatus, end End) {
 		last.ExitCode = 128 + int32(was.Signal())
 	}
 	status.Phase = corev1.PodFailed
+	if w.container().TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError && last.ExitCode != 0 {
+		// A kubelet gives the last 80 lines or 2 KiB.
+		text, _ := w.output.from(0)
+		last.Message = string(text[max(0, len(text)-2048):])
+	}
 	switch {
 	case end.Container:
 		last.Reason, last.Message = end.Reason, end.Message
