@@ -38,6 +38,8 @@ type ElectorConfig struct {
 // in Consul.
 type Elector struct {
 	ElectorConfig
+	// warned is that the last session had no check. It belongs to Run.
+	warned bool
 
 	// mu guards what follows.
 	mu sync.Mutex
@@ -62,6 +64,11 @@ const (
 	heartbeat  = time.Second
 	sessionTTL = 10 * time.Second // the least that Consul accepts
 	renewEvery = 3 * time.Second
+	// checkPatience is how long one tries for a session with the check, while
+	// there may be no leader; uncheckedFor is how long one waits for the lock
+	// with a session that has none.
+	checkPatience = 3 * time.Second
+	uncheckedFor  = 30 * time.Second
 	// lockDelay is how long Consul keeps a lock of a void session; the checks
 	// in each transaction make more than the least useless.
 	lockDelay = time.Millisecond
@@ -149,38 +156,54 @@ func (e *Elector) Run(ctx context.Context) error {
 // serveTerm opens a session, waits for the lock, leads, and gives all of that up
 // again.
 func (e *Elector) serveTerm(ctx context.Context) error {
-	session, err := e.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer e.close(session)
 	term, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	var group errgroup.Group
+	defer func() { _ = group.Wait() }()
+	defer cancel(nil)
+	refused := e.register(term)
 	group.Go(func() error {
 		e.heartbeats(term)
 		return nil
 	})
+	session, checked, err := e.open(term, refused == nil)
+	if err != nil {
+		return errors.Join(err, refused)
+	}
+	if !checked && !e.warned {
+		e.Logger.Warn("without a check that passes, a dead leader is noticed only after its session's time", "error", refused)
+	}
+	e.warned = !checked
 	group.Go(func() error {
 		e.keepAlive(term, session, cancel)
 		return nil
 	})
-	err = e.lead(term, session, cancel)
+	err = e.lead(term, session, checked, cancel)
 	cancel(nil)
 	_ = group.Wait()
+	e.close(session)
 	return err
 }
 
-// lead waits for the lock and leads until the term ends.
-func (e *Elector) lead(term context.Context, session string, cancel context.CancelCauseFunc) error {
-	locked, err := e.lock(term, session)
+// lead waits for the lock and leads until the term ends. With a session without a
+// check it waits for a while only, and then tries for a better one.
+func (e *Elector) lead(term context.Context, session string, checked bool, cancel context.CancelCauseFunc) error {
+	waiting, done := term, func() {}
+	if !checked {
+		waiting, done = context.WithTimeout(term, uncheckedFor)
+	}
+	locked, err := e.lock(waiting, session)
+	better := waiting.Err() != nil && term.Err() == nil
+	done()
+	if better {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	s := &store{client: e.Client, prefix: e.Prefix, session: session, logger: e.Logger, ended: term}
-	loading, done := context.WithTimeout(term, 4*callTimeout)
+	loading, loaded := context.WithTimeout(term, 4*callTimeout)
 	records, err := s.load(loading)
-	done()
+	loaded()
 	if err != nil {
 		return err
 	}

@@ -17,28 +17,44 @@ const electionService = "egress-lease-election"
 func (e *Elector) serviceID() string { return electionService + "-" + e.ID }
 func (e *Elector) checkID() string   { return "service:" + e.serviceID() }
 
-// open registers the check and makes a session that depends on it.
-func (e *Elector) open(ctx context.Context) (session string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
-	defer cancel()
-	entry := &api.SessionEntry{
+// open makes a session, one that depends on the check if that can be had: the
+// agent may not be allowed to have it, or may not have told the servers yet that
+// it passes. An agent that could not reach them tries again only after up to
+// thirty seconds.
+func (e *Elector) open(ctx context.Context, registered bool) (session string, checked bool, err error) {
+	options := func(ctx context.Context) *api.WriteOptions { return (&api.WriteOptions{}).WithContext(ctx) }
+	entry := api.SessionEntry{
 		Name:      electionService + " " + e.ID,
 		TTL:       sessionTTL.String(),
 		LockDelay: lockDelay,
 		Behavior:  api.SessionBehaviorRelease,
 	}
-	if err := e.register(ctx); err != nil {
-		e.Logger.Warn("without a check of its own, a dead leader is noticed only after its session's time", "error", err)
-	} else {
-		entry.NodeChecks = []string{"serfHealth"}
-		entry.ServiceChecks = []api.ServiceCheck{{ID: e.checkID()}}
+	if registered {
+		bound := entry
+		bound.NodeChecks = []string{"serfHealth"}
+		bound.ServiceChecks = []api.ServiceCheck{{ID: e.checkID()}}
+		if session, err = e.create(ctx, checkPatience, func(ctx context.Context) (string, error) {
+			id, _, err := e.Client.Session().Create(&bound, options(ctx))
+			return id, err
+		}); err == nil {
+			return session, true, nil
+		}
 	}
+	session, err = e.create(ctx, 2*callTimeout, func(ctx context.Context) (string, error) {
+		id, _, err := e.Client.Session().CreateNoChecks(&entry, options(ctx))
+		return id, err
+	})
+	return session, false, err
+}
+
+// create tries for a while.
+func (e *Elector) create(ctx context.Context, patience time.Duration, once func(context.Context) (string, error)) (session string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for {
-		session, _, err = e.Client.Session().Create(entry, (&api.WriteOptions{}).WithContext(ctx))
-		if err == nil {
+		if session, err = once(ctx); err == nil {
 			return session, nil
 		}
-		// The agent tells the servers of a new check a moment later.
 		pause(ctx, 100*time.Millisecond)
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("make a session: %w", err)
@@ -48,6 +64,8 @@ func (e *Elector) open(ctx context.Context) (session string, err error) {
 
 // register makes the check, and lets it pass.
 func (e *Elector) register(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	service := &api.AgentServiceRegistration{
 		ID:   e.serviceID(),
 		Name: electionService,

@@ -79,7 +79,10 @@ func BenchmarkDurable(b *testing.B) {
 func lead(b *testing.B, consul *leasetest.Consul, prefix string) (*store, func()) {
 	b.Helper()
 	e := NewElector(ElectorConfig{Client: consul.Client, Prefix: prefix, ID: "bench", Address: "http://127.0.0.1:1"})
-	session, err := e.open(context.Background())
+	if err := e.register(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	session, _, err := e.open(context.Background(), true)
 	if err != nil {
 		b.Fatal(err)
 	}
