@@ -54,7 +54,7 @@ e2e: deps servers ## the tests against real Nomad and Consul agents
 	$(GO) test $(TESTFLAGS) -v -parallel 4 -timeout 40m -run '$(RUN)' $(E2E)
 
 e2e-full: deps-full servers ## the same with the slow cases
-	EGRESS_E2E_FULL=1 $(GO) test $(TESTFLAGS) -v -parallel 4 -timeout 120m -run '$(RUN)' $(E2E)
+	EGRESS_E2E_FULL=1 $(GO) test $(TESTFLAGS) -v -parallel 4 -timeout 120m -run '$(RUN)' $(E2E) ./lease/command
 
 lint: deps ## gofmt, go vet and staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' 2>/dev/null || echo .)); \
