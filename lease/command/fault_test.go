@@ -273,7 +273,10 @@ func TestHistoryIsLinearizableUnderFaults(t *testing.T) {
 		settle(500 * time.Millisecond)
 		stop()
 		users.Wait()
-		verdict(t, h, slots(s.proxies))
+		counts := verdict(t, h, slots(s.proxies))
+		if counts["acquire"] < 50 || counts["renew"] < 20 || counts["acquire refused"] < 5 {
+			t.Errorf("the history says too little: %v", counts)
+		}
 		kvInProportion(t, s.consuls[0], len(s.proxies))
 	}
 }

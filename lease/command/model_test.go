@@ -98,10 +98,10 @@ func (h *history) add(client int, in did, f func() told) told {
 	return out
 }
 
-// verdict asks the checker.
-func verdict(t *testing.T, h *history, model porcupine.Model) {
+// verdict asks the checker. It returns how often what was done.
+func verdict(t *testing.T, h *history, model porcupine.Model) (counts map[string]int) {
 	t.Helper()
-	counts := map[string]int{}
+	counts = map[string]int{}
 	for _, op := range h.ops {
 		kind := op.Input.(did).kind
 		if !op.Output.(told).ok {
@@ -115,7 +115,5 @@ func verdict(t *testing.T, h *history, model porcupine.Model) {
 		t.Errorf("the history is not linearizable: %s", result)
 		whatIsWrong(t, h)
 	}
-	if counts["acquire"] < 50 || counts["renew"] < 20 || counts["acquire refused"] < 5 {
-		t.Errorf("the history says too little: %v", counts)
-	}
+	return counts
 }
