@@ -16,6 +16,9 @@ const (
 	// maxPacket is libvirt's VIR_NET_MESSAGE_MAX with room for the header.
 	maxPacket = 32<<20 + headerSize
 
+	typeReply  = 1
+	typeStream = 3
+
 	statusError    = 1
 	statusContinue = 2
 )
@@ -34,6 +37,10 @@ type wire struct {
 	// The reading side belongs to go-libvirt's one reader.
 	packet []byte // what is left of the packet being read
 	failed uint32 // the serial of the last call that was answered by an error
+	// replied is the serial of the last call that was answered at all, and early
+	// what came of a stream before the answer to the call that opened it.
+	replied uint32
+	early   [][]byte
 }
 
 // Dial is go-libvirt's way of getting a connection; it happens once.
@@ -57,30 +64,56 @@ func (w *wire) Read(b []byte) (int, error) {
 // next reads a packet. A second answer to a call that has failed is dropped:
 // an upload that is refused while data is on its way can get one, and
 // go-libvirt, which has stopped listening, would wait on it with its lock held.
+//
+// A stream's packets wait for the answer to their call: libvirtd sends the two
+// from different threads, and a download's data can overtake. go-libvirt would
+// take the data for the answer and the answer for the stream's end, and then
+// wait with its lock held, or return as if nothing had been there.
 func (w *wire) next() ([]byte, error) {
+	if len(w.early) > 0 && serial(w.early[0]) == w.replied {
+		packet := w.early[0]
+		w.early = w.early[1:]
+		return packet, nil
+	}
 	for {
-		var length [4]byte
-		if _, err := io.ReadFull(w.Conn, length[:]); err != nil {
+		packet, err := w.receive()
+		if err != nil {
 			return nil, err
 		}
-		size := binary.BigEndian.Uint32(length[:])
-		if size < headerSize || size > maxPacket {
-			return nil, fmt.Errorf("a packet of %d bytes: this is not libvirt", size)
-		}
-		packet := make([]byte, size)
-		copy(packet, length[:])
-		if _, err := io.ReadFull(w.Conn, packet[4:]); err != nil {
-			return nil, err
-		}
-		serial, status := binary.BigEndian.Uint32(packet[20:]), binary.BigEndian.Uint32(packet[24:])
-		if serial != 0 && serial == w.failed {
+		call, kind := serial(packet), binary.BigEndian.Uint32(packet[16:])
+		switch {
+		case call != 0 && call == w.failed:
 			continue
+		case kind == typeStream && call != w.replied:
+			w.early = append(w.early, packet)
+			continue
+		case kind == typeReply:
+			w.replied = call
 		}
-		if status == statusError {
-			w.failed = serial
+		if binary.BigEndian.Uint32(packet[24:]) == statusError {
+			w.failed, w.early = call, nil
 		}
 		return packet, nil
 	}
+}
+
+// serial says to which call a packet belongs.
+func serial(packet []byte) uint32 { return binary.BigEndian.Uint32(packet[20:]) }
+
+// receive reads a packet off the connection.
+func (w *wire) receive() ([]byte, error) {
+	var length [4]byte
+	if _, err := io.ReadFull(w.Conn, length[:]); err != nil {
+		return nil, err
+	}
+	size := binary.BigEndian.Uint32(length[:])
+	if size < headerSize || size > maxPacket {
+		return nil, fmt.Errorf("a packet of %d bytes: this is not libvirt", size)
+	}
+	packet := make([]byte, size)
+	copy(packet, length[:])
+	_, err := io.ReadFull(w.Conn, packet[4:])
+	return packet, err
 }
 
 // Write keeps the header of a whole packet.
