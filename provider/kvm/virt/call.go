@@ -16,6 +16,25 @@ func (h *Host) call(ctx context.Context, rpc string, given []any, fn func(*libvi
 	return h.callOn(ctx, nil, rpc, given, fn)
 }
 
+// ask is call for an RPC that answers with something. A call that was given up
+// may be answered later, when nobody may write any more to what its caller
+// reads: so an answer is handed over only with its success.
+func ask[T any](ctx context.Context, h *Host, rpc string, given []any, fn func(*libvirt.Libvirt) (T, error)) (T, error) {
+	answers := make(chan T, 1)
+	err := h.call(ctx, rpc, given, func(l *libvirt.Libvirt) error {
+		answer, err := fn(l)
+		if err == nil {
+			answers <- answer
+		}
+		return err
+	})
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return <-answers, nil
+}
+
 // callOn is call on one connection, or on the shared one when on is nil.
 func (h *Host) callOn(ctx context.Context, on *session, rpc string, given []any, fn func(*libvirt.Libvirt) error) error {
 	begin := time.Now()

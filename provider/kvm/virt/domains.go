@@ -31,38 +31,31 @@ func given(d Domain) []any { return []any{"domain", d.Name} }
 
 // LookupDomain finds a machine by its name, or gives provider.ErrNotFound.
 func (h *Host) LookupDomain(ctx context.Context, name string) (Domain, error) {
-	var found Domain
-	err := h.call(ctx, "DomainLookupByName", []any{"domain", name}, func(l *libvirt.Libvirt) error {
+	return ask(ctx, h, "DomainLookupByName", []any{"domain", name}, func(l *libvirt.Libvirt) (Domain, error) {
 		raw, err := l.DomainLookupByName(name)
-		found = Domain{Name: raw.Name, UUID: raw.UUID}
-		return err
+		return Domain{Name: raw.Name, UUID: raw.UUID}, err
 	})
-	return found, err
 }
 
 // ListDomains gives every machine of the host, whoever made it.
 func (h *Host) ListDomains(ctx context.Context) ([]Domain, error) {
-	var found []Domain
-	err := h.call(ctx, "ConnectListAllDomains", nil, func(l *libvirt.Libvirt) error {
+	return ask(ctx, h, "ConnectListAllDomains", nil, func(l *libvirt.Libvirt) ([]Domain, error) {
 		all, _, err := l.ConnectListAllDomains(1, 0)
+		var found []Domain
 		for _, raw := range all {
 			found = append(found, Domain{Name: raw.Name, UUID: raw.UUID})
 		}
-		return err
+		return found, err
 	})
-	return found, err
 }
 
 // DefineDomain makes a machine known to libvirt, without starting it.
 func (h *Host) DefineDomain(ctx context.Context, xml string) (Domain, error) {
 	h.traceXML("DomainDefineXMLFlags", xml)
-	var made Domain
-	err := h.call(ctx, "DomainDefineXMLFlags", []any{"bytes", len(xml)}, func(l *libvirt.Libvirt) error {
+	return ask(ctx, h, "DomainDefineXMLFlags", []any{"bytes", len(xml)}, func(l *libvirt.Libvirt) (Domain, error) {
 		raw, err := l.DomainDefineXMLFlags(xml, 0)
-		made = Domain{Name: raw.Name, UUID: raw.UUID}
-		return err
+		return Domain{Name: raw.Name, UUID: raw.UUID}, err
 	})
-	return made, err
 }
 
 // StartDomain boots a machine that is defined and off.
@@ -114,11 +107,8 @@ func (h *Host) ShutdownDomain(ctx context.Context, d Domain) error {
 // Metadata reads the metadata element of the namespace uri; empty when the
 // machine has none. libvirt leaves the namespace's declaration out.
 func (h *Host) Metadata(ctx context.Context, d Domain, uri string) (string, error) {
-	var xml string
-	err := h.call(ctx, "DomainGetMetadata", append(given(d), "uri", uri), func(l *libvirt.Libvirt) error {
-		var err error
-		xml, err = l.DomainGetMetadata(d.raw(), int32(libvirt.DomainMetadataElement), libvirt.OptString{uri}, libvirt.DomainAffectCurrent)
-		return err
+	xml, err := ask(ctx, h, "DomainGetMetadata", append(given(d), "uri", uri), func(l *libvirt.Libvirt) (string, error) {
+		return l.DomainGetMetadata(d.raw(), int32(libvirt.DomainMetadataElement), libvirt.OptString{uri}, libvirt.DomainAffectCurrent)
 	})
 	if Is(err, libvirt.ErrNoDomainMetadata) {
 		return "", nil
@@ -139,23 +129,21 @@ type Usage struct {
 
 // DomainUsage reads the counters of a running machine.
 func (h *Host) DomainUsage(ctx context.Context, d Domain) (Usage, error) {
-	var u Usage
-	err := h.call(ctx, "DomainGetInfo", given(d), func(l *libvirt.Libvirt) error {
+	u, err := ask(ctx, h, "DomainGetInfo", given(d), func(l *libvirt.Libvirt) (Usage, error) {
 		_, _, memory, _, cpu, err := l.DomainGetInfo(d.raw())
-		u.CPUTime, u.MemoryBytes = time.Duration(cpu), memory*1024
-		return err
+		return Usage{CPUTime: time.Duration(cpu), MemoryBytes: memory * 1024}, err
 	})
 	if err != nil {
 		return Usage{}, err
 	}
-	err = h.call(ctx, "DomainMemoryStats", given(d), func(l *libvirt.Libvirt) error {
+	u.ResidentBytes, err = ask(ctx, h, "DomainMemoryStats", given(d), func(l *libvirt.Libvirt) (resident uint64, err error) {
 		stats, err := l.DomainMemoryStats(d.raw(), maxMemoryStats, 0)
 		for _, stat := range stats {
 			if stat.Tag == int32(libvirt.DomainMemoryStatRss) {
-				u.ResidentBytes = stat.Val * 1024
+				resident = stat.Val * 1024
 			}
 		}
-		return err
+		return resident, err
 	})
 	return u, err
 }

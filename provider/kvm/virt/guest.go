@@ -38,8 +38,8 @@ type Card struct {
 
 // DomainAddresses asks one source for the addresses of a running machine.
 func (h *Host) DomainAddresses(ctx context.Context, d Domain, source Source) ([]Card, error) {
-	var cards []Card
-	err := h.call(ctx, "DomainInterfaceAddresses", append(given(d), "source", source.String()), func(l *libvirt.Libvirt) error {
+	given := append(given(d), "source", source.String())
+	return ask(ctx, h, "DomainInterfaceAddresses", given, func(l *libvirt.Libvirt) (cards []Card, err error) {
 		raw, err := l.DomainInterfaceAddresses(d.raw(), uint32(source), 0)
 		for _, card := range raw {
 			c := Card{MAC: strings.ToLower(optional(card.Hwaddr))}
@@ -50,9 +50,8 @@ func (h *Host) DomainAddresses(ctx context.Context, d Domain, source Source) ([]
 			}
 			cards = append(cards, c)
 		}
-		return err
+		return cards, err
 	})
-	return cards, err
 }
 
 // Lease is what a DHCP server of libvirt gave out.
@@ -67,12 +66,12 @@ type Lease struct {
 
 // Leases asks a libvirt network for the leases of one MAC.
 func (h *Host) Leases(ctx context.Context, network, mac string) ([]Lease, error) {
-	var leases []Lease
 	net, err := h.network(ctx, network)
 	if err != nil {
 		return nil, err
 	}
-	err = h.call(ctx, "NetworkGetDhcpLeases", []any{"network", network, "mac", mac}, func(l *libvirt.Libvirt) error {
+	given := []any{"network", network, "mac", mac}
+	return ask(ctx, h, "NetworkGetDhcpLeases", given, func(l *libvirt.Libvirt) (leases []Lease, err error) {
 		raw, _, err := l.NetworkGetDhcpLeases(net, libvirt.OptString{mac}, 1, 0)
 		for _, lease := range raw {
 			if address, err := netip.ParseAddr(lease.Ipaddr); err == nil {
@@ -83,9 +82,8 @@ func (h *Host) Leases(ctx context.Context, network, mac string) ([]Lease, error)
 				})
 			}
 		}
-		return err
+		return leases, err
 	})
-	return leases, err
 }
 
 // Agent sends one command to the guest agent and gives its JSON answer.
@@ -93,11 +91,10 @@ func (h *Host) Leases(ctx context.Context, network, mac string) ([]Lease, error)
 // hold whatever a person runs in the guest.
 func (h *Host) Agent(ctx context.Context, d Domain, command string, timeout time.Duration) (string, error) {
 	seconds := int32((timeout + time.Second - 1) / time.Second)
-	var answer string
-	err := h.call(ctx, "DomainQemuAgentCommand", append(given(d), "bytes", len(command), "timeout", timeout), func(l *libvirt.Libvirt) error {
+	given := append(given(d), "bytes", len(command), "timeout", timeout)
+	answer, err := ask(ctx, h, "DomainQemuAgentCommand", given, func(l *libvirt.Libvirt) (string, error) {
 		raw, err := l.QEMUDomainAgentCommand(d.raw(), command, seconds, 0)
-		answer = optional(raw)
-		return err
+		return optional(raw), err
 	})
 	switch {
 	case err == nil:

@@ -23,28 +23,23 @@ type Versions struct {
 }
 
 // Versions asks for the versions and the host's name.
-func (h *Host) Versions(ctx context.Context) (Versions, error) {
-	var v Versions
-	err := h.call(ctx, "ConnectGetLibVersion", nil, func(l *libvirt.Libvirt) error {
+func (h *Host) Versions(ctx context.Context) (v Versions, err error) {
+	v.Libvirt, err = ask(ctx, h, "ConnectGetLibVersion", nil, func(l *libvirt.Libvirt) (string, error) {
 		n, err := l.ConnectGetLibVersion()
-		v.Libvirt = dotted(n)
-		return err
+		return dotted(n), err
 	})
 	if err != nil {
 		return v, err
 	}
-	err = h.call(ctx, "ConnectGetVersion", nil, func(l *libvirt.Libvirt) error {
+	v.Hypervisor, err = ask(ctx, h, "ConnectGetVersion", nil, func(l *libvirt.Libvirt) (string, error) {
 		n, err := l.ConnectGetVersion()
-		v.Hypervisor = dotted(n)
-		return err
+		return dotted(n), err
 	})
 	if err != nil {
 		return v, err
 	}
-	err = h.call(ctx, "ConnectGetHostname", nil, func(l *libvirt.Libvirt) error {
-		var err error
-		v.Hostname, err = l.ConnectGetHostname()
-		return err
+	v.Hostname, err = ask(ctx, h, "ConnectGetHostname", nil, func(l *libvirt.Libvirt) (string, error) {
+		return l.ConnectGetHostname()
 	})
 	return v, err
 }
@@ -64,8 +59,7 @@ type Memory struct {
 
 // Memory asks for the host's memory.
 func (h *Host) Memory(ctx context.Context) (Memory, error) {
-	var m Memory
-	err := h.call(ctx, "NodeGetMemoryStats", nil, func(l *libvirt.Libvirt) error {
+	return ask(ctx, h, "NodeGetMemoryStats", nil, func(l *libvirt.Libvirt) (m Memory, err error) {
 		// libvirt refuses to be asked for more or fewer numbers than it has, and
 		// has four of all cells: "nparams in virHostMemGetStatsLinux must be 4".
 		stats, _, err := l.NodeGetMemoryStats(4, int32(libvirt.NodeMemoryStatsAllCells), 0)
@@ -77,9 +71,8 @@ func (h *Host) Memory(ctx context.Context) (Memory, error) {
 				m.Available += stat.Value * 1024
 			}
 		}
-		return err
+		return m, err
 	})
-	return m, err
 }
 
 // Abilities is what a host can run.
@@ -97,11 +90,8 @@ func (a Abilities) Has(virtType string) bool { return slices.Contains(a.Types, v
 // /dev/kvm is there and usable.
 func (h *Host) Abilities(ctx context.Context) (Abilities, error) {
 	var a Abilities
-	var document string
-	err := h.call(ctx, "ConnectGetCapabilities", nil, func(l *libvirt.Libvirt) error {
-		var err error
-		document, err = l.ConnectGetCapabilities()
-		return err
+	document, err := ask(ctx, h, "ConnectGetCapabilities", nil, func(l *libvirt.Libvirt) (string, error) {
+		return l.ConnectGetCapabilities()
 	})
 	if err != nil {
 		return a, err
@@ -127,22 +117,20 @@ func (h *Host) Abilities(ctx context.Context) (Abilities, error) {
 // domainCapabilities asks what a q35 machine can have, under KVM if there is.
 // When libvirt can't tell that of KVM, it is no KVM to start machines with.
 func (h *Host) domainCapabilities(ctx context.Context, a *Abilities) (document string, err error) {
-	ask := func(virtType string) error {
-		return h.call(ctx, "ConnectGetDomainCapabilities", []any{"virt_type", virtType}, func(l *libvirt.Libvirt) error {
-			var err error
-			document, err = l.ConnectGetDomainCapabilities(nil, libvirt.OptString{"x86_64"}, libvirt.OptString{"q35"}, libvirt.OptString{virtType}, 0)
-			return err
+	of := func(virtType string) (string, error) {
+		return ask(ctx, h, "ConnectGetDomainCapabilities", []any{"virt_type", virtType}, func(l *libvirt.Libvirt) (string, error) {
+			return l.ConnectGetDomainCapabilities(nil, libvirt.OptString{"x86_64"}, libvirt.OptString{"q35"}, libvirt.OptString{virtType}, 0)
 		})
 	}
 	if a.Has("kvm") {
-		if err = ask("kvm"); CodeName(err) != "" && len(a.Types) > 1 {
+		if document, err = of("kvm"); CodeName(err) != "" && len(a.Types) > 1 {
 			a.Types = slices.DeleteFunc(a.Types, func(t string) bool { return t == "kvm" })
 		} else {
 			h.traceXML("ConnectGetDomainCapabilities", document)
 			return document, err
 		}
 	}
-	err = ask(a.Types[0])
+	document, err = of(a.Types[0])
 	h.traceXML("ConnectGetDomainCapabilities", document)
 	return document, err
 }
@@ -194,13 +182,9 @@ func hasUEFI(document string) (bool, error) {
 }
 
 func (h *Host) network(ctx context.Context, name string) (libvirt.Network, error) {
-	var net libvirt.Network
-	err := h.call(ctx, "NetworkLookupByName", []any{"network", name}, func(l *libvirt.Libvirt) error {
-		var err error
-		net, err = l.NetworkLookupByName(name)
-		return err
+	return ask(ctx, h, "NetworkLookupByName", []any{"network", name}, func(l *libvirt.Libvirt) (libvirt.Network, error) {
+		return l.NetworkLookupByName(name)
 	})
-	return net, err
 }
 
 // NetworkActive says whether a libvirt network runs. One that does not exist
@@ -210,13 +194,10 @@ func (h *Host) NetworkActive(ctx context.Context, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var active bool
-	err = h.call(ctx, "NetworkIsActive", []any{"network", name}, func(l *libvirt.Libvirt) error {
+	return ask(ctx, h, "NetworkIsActive", []any{"network", name}, func(l *libvirt.Libvirt) (bool, error) {
 		n, err := l.NetworkIsActive(net)
-		active = n == 1
-		return err
+		return n == 1, err
 	})
-	return active, err
 }
 
 // BridgeExists says whether the host has an interface of the name. A libvirt

@@ -42,13 +42,10 @@ type State struct {
 
 // DomainState asks what a machine does.
 func (h *Host) DomainState(ctx context.Context, d Domain) (State, error) {
-	var state State
-	err := h.call(ctx, "DomainGetState", given(d), func(l *libvirt.Libvirt) error {
+	return ask(ctx, h, "DomainGetState", given(d), func(l *libvirt.Libvirt) (State, error) {
 		code, reason, err := l.DomainGetState(d.raw(), 0)
-		state = readState(libvirt.DomainState(code), reason)
-		return err
+		return readState(libvirt.DomainState(code), reason), err
 	})
-	return state, err
 }
 
 func readState(code libvirt.DomainState, reason int32) State {

@@ -29,13 +29,9 @@ type Pool struct {
 }
 
 func (h *Host) pool(ctx context.Context, name string) (libvirt.StoragePool, error) {
-	var pool libvirt.StoragePool
-	err := h.call(ctx, "StoragePoolLookupByName", []any{"pool", name}, func(l *libvirt.Libvirt) error {
-		var err error
-		pool, err = l.StoragePoolLookupByName(name)
-		return err
+	return ask(ctx, h, "StoragePoolLookupByName", []any{"pool", name}, func(l *libvirt.Libvirt) (libvirt.StoragePool, error) {
+		return l.StoragePoolLookupByName(name)
 	})
-	return pool, err
 }
 
 // Pool describes a pool. With fresh, libvirt looks at the disk first: it
@@ -46,17 +42,18 @@ func (h *Host) Pool(ctx context.Context, name string, fresh bool) (Pool, error) 
 		return Pool{}, err
 	}
 	given := []any{"pool", name}
-	pool := Pool{Name: name}
-	read := func() error {
-		return h.call(ctx, "StoragePoolGetInfo", given, func(l *libvirt.Libvirt) error {
+	read := func() (Pool, error) {
+		return ask(ctx, h, "StoragePoolGetInfo", given, func(l *libvirt.Libvirt) (Pool, error) {
 			state, capacity, _, available, err := l.StoragePoolGetInfo(raw)
 			active := libvirt.StoragePoolState(state)
-			pool.Active = active == libvirt.StoragePoolRunning || active == libvirt.StoragePoolDegraded
-			pool.Capacity, pool.Available = capacity, available
-			return err
+			return Pool{
+				Name: name, Active: active == libvirt.StoragePoolRunning || active == libvirt.StoragePoolDegraded,
+				Capacity: capacity, Available: available,
+			}, err
 		})
 	}
-	if err := read(); err != nil {
+	pool, err := read()
+	if err != nil {
 		return Pool{}, err
 	}
 	if fresh && pool.Active {
@@ -65,19 +62,20 @@ func (h *Host) Pool(ctx context.Context, name string, fresh bool) (Pool, error) 
 		err := h.call(ctx, "StoragePoolRefresh", given, func(l *libvirt.Libvirt) error {
 			return l.StoragePoolRefresh(raw, 0)
 		})
+		var again Pool
 		if err == nil {
-			err = read()
+			again, err = read()
+		}
+		if err == nil {
+			pool = again
 		}
 		denied := Is(err, libvirt.ErrOperationDenied) || Is(err, libvirt.ErrAccessDenied)
 		if err != nil && (CodeName(err) == "" || denied) {
 			return Pool{}, err
 		}
 	}
-	var document string
-	err = h.call(ctx, "StoragePoolGetXMLDesc", given, func(l *libvirt.Libvirt) error {
-		var err error
-		document, err = l.StoragePoolGetXMLDesc(raw, 0)
-		return err
+	document, err := ask(ctx, h, "StoragePoolGetXMLDesc", given, func(l *libvirt.Libvirt) (string, error) {
+		return l.StoragePoolGetXMLDesc(raw, 0)
 	})
 	if err != nil {
 		return Pool{}, err
@@ -119,11 +117,8 @@ func handle(pool, name string) libvirt.StorageVol {
 
 // Volume describes one volume, or gives provider.ErrNotFound.
 func (h *Host) Volume(ctx context.Context, pool, name string) (Volume, error) {
-	var document string
-	err := h.call(ctx, "StorageVolGetXMLDesc", []any{"pool", pool, "volume", name}, func(l *libvirt.Libvirt) error {
-		var err error
-		document, err = l.StorageVolGetXMLDesc(handle(pool, name), 0)
-		return err
+	document, err := ask(ctx, h, "StorageVolGetXMLDesc", []any{"pool", pool, "volume", name}, func(l *libvirt.Libvirt) (string, error) {
+		return l.StorageVolGetXMLDesc(handle(pool, name), 0)
 	})
 	if err != nil {
 		return Volume{}, err
@@ -173,15 +168,13 @@ func (h *Host) ListVolumes(ctx context.Context, pool string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	err = h.call(ctx, "StoragePoolListAllVolumes", []any{"pool", pool}, func(l *libvirt.Libvirt) error {
+	return ask(ctx, h, "StoragePoolListAllVolumes", []any{"pool", pool}, func(l *libvirt.Libvirt) (names []string, err error) {
 		volumes, _, err := l.StoragePoolListAllVolumes(raw, 1, 0)
 		for _, v := range volumes {
 			names = append(names, v.Name)
 		}
-		return err
+		return names, err
 	})
-	return names, err
 }
 
 // CreateVolume makes a volume from its XML. A name that is taken is an error
@@ -225,15 +218,12 @@ func (h *Host) DeleteVolume(ctx context.Context, pool, name string) error {
 
 // VolumeSize asks for the size of a volume's file now, in bytes.
 func (h *Host) VolumeSize(ctx context.Context, pool, name string) (int64, error) {
-	var size int64
-	err := h.call(ctx, "StorageVolGetInfoFlags", []any{"pool", pool, "volume", name}, func(l *libvirt.Libvirt) error {
+	return ask(ctx, h, "StorageVolGetInfoFlags", []any{"pool", pool, "volume", name}, func(l *libvirt.Libvirt) (int64, error) {
 		// The capacity is that of the pool's last refresh; only the physical
 		// size, which this flag puts in place of the allocation, is looked up.
 		_, _, physical, err := l.StorageVolGetInfoFlags(handle(pool, name), uint32(libvirt.StorageVolGetPhysical))
-		size = int64(physical)
-		return err
+		return int64(physical), err
 	})
-	return size, err
 }
 
 // ReadVolume reads at most length bytes of a volume's file, all of them into
@@ -241,17 +231,20 @@ func (h *Host) VolumeSize(ctx context.Context, pool, name string) (int64, error)
 // that it has read a stream to its end, and the daemon keeps the file open
 // until the connection closes.
 func (h *Host) ReadVolume(ctx context.Context, pool, name string, offset, length int64) ([]byte, error) {
-	var buffer bytes.Buffer
+	contents := make(chan []byte, 1) // of a download that was given up nobody reads
 	given := func() []any {
-		return []any{"pool", pool, "volume", name, "offset", offset, "length", length, "bytes", buffer.Len()}
+		return []any{"pool", pool, "volume", name, "offset", offset, "length", length}
 	}
 	err := h.stream(ctx, "StorageVolDownload", given, func(s *session) error {
 		var content bytes.Buffer
 		err := s.libvirt.StorageVolDownload(handle(pool, name), &content, uint64(offset), uint64(length), 0)
 		if err == nil {
-			buffer = content
+			contents <- content.Bytes()
 		}
 		return err
 	})
-	return buffer.Bytes(), err
+	if err != nil {
+		return nil, err
+	}
+	return <-contents, nil
 }
