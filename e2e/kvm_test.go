@@ -5,16 +5,20 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 )
 
 // TestKVMContractOnARealDaemon runs what provider/kvm must hold on a real
-// libvirtd with QEMU, once through the socket and once over SSH.
+// libvirtd with QEMU, once through the socket and once over SSH; the host is
+// afterwards what it was before.
 func TestKVMContractOnARealDaemon(t *testing.T) {
+	t.Parallel()
 	h := hypervisor(t)
 	h.pool("default")
 	h.virsh("pool-start", "default")
+	before := h.baseline()
 	binary := h.dir + "/kvm.test"
 	h.build(binary)
 	for name, host := range map[string]map[string]any{
@@ -38,8 +42,14 @@ func TestKVMContractOnARealDaemon(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			t.Logf("%s", out)
+			if strings.Contains(string(out), "--- SKIP") {
+				t.Error("a test was skipped")
+			}
 		})
 	}
+	before.images = h.baseline().images // They stay until they are pruned.
+	h.back(t, before)
+	t.Run("twenty cycles", h.twentyCycles)
 }
 
 // build compiles the tests of provider/kvm, with whatever the cache has.

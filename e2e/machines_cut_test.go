@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -134,7 +135,7 @@ func noise(size, seed int) []byte {
 	random := rand.New(rand.NewPCG(1, uint64(seed)))
 	data := make([]byte, 0, size)
 	for len(data) < size {
-		data = append(data, byte(random.Uint32())|1)
+		data = binary.LittleEndian.AppendUint64(data, random.Uint64()|0x0101010101010101)
 	}
 	return data
 }
@@ -313,6 +314,9 @@ func TestStartsOfMachinesThatAreCut(t *testing.T) {
 		for _, s := range starts {
 			c.stop(s.job)
 			s.release()
+		}
+		if act.name != "job" {
+			c.event(starts[0].job, "did not end within kill_timeout 1s and was deleted") // case 9: nothing in it listens
 		}
 		c.until("nothing is left", func(context.Context) error { return c.host.holds(nil, nil) })
 		t.Logf("%s: at the steps after %.1f s, as it should be after %.1f s, gone after %.1f s",
