@@ -4,6 +4,7 @@ package leasetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -26,6 +27,7 @@ type Consul struct {
 
 	// raft is the address by which the servers know each other.
 	raft   string
+	dir    string
 	t      testing.TB
 	args   []string
 	cmd    *exec.Cmd
@@ -43,16 +45,36 @@ func StartConsul(t testing.TB) *Consul {
 	return StartConsuls(t, 1)[0]
 }
 
+// ManagementToken is that of a Consul that StartGuardedConsul started.
+const ManagementToken = "00000000-0000-4000-8000-000000000001"
+
+// StartGuardedConsul starts a server that denies what no token allows. Its
+// Client has the ManagementToken.
+func StartGuardedConsul(t testing.TB) *Consul {
+	t.Helper()
+	all := prepare(t, 1, ManagementToken, `-hcl=acl { enabled = true default_policy = "deny" tokens { initial_management = "`+ManagementToken+`" agent = "`+ManagementToken+`" } }`)
+	all.Start()
+	return all[0]
+}
+
 // StartConsuls starts n servers that are one cluster, each with its own address.
 func StartConsuls(t testing.TB, n int) Consuls {
+	t.Helper()
+	all := prepare(t, n, "")
+	all.Start()
+	return all
+}
+
+// prepare makes n servers with further arguments; nothing is started.
+func prepare(t testing.TB, n int, token string, args ...string) Consuls {
 	t.Helper()
 	const perServer = 4
 	ports := freePorts(t, perServer*n)
 	all := make(Consuls, n)
 	for i := range all {
 		p := ports[perServer*i:]
-		c := &Consul{t: t, Address: "127.0.0.1:" + p[0], raft: "127.0.0.1:" + p[1]}
-		c.args = []string{"agent", "-server", "-bootstrap-expect=" + strconv.Itoa(n), "-data-dir=" + t.TempDir(), "-node=test" + strconv.Itoa(i),
+		c := &Consul{t: t, Address: "127.0.0.1:" + p[0], raft: "127.0.0.1:" + p[1], dir: t.TempDir()}
+		c.args = []string{"agent", "-server", "-bootstrap-expect=" + strconv.Itoa(n), "-data-dir=" + c.dir, "-node=test" + strconv.Itoa(i),
 			"-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn", "-http-port=" + p[0], "-server-port=" + p[1],
 			"-serf-lan-port=" + p[2], "-serf-wan-port=" + p[3], "-dns-port=-1", "-grpc-port=-1", "-retry-interval=1s",
 			"-hcl=performance { raft_multiplier = 1 }", "-hcl=disable_update_check = true",
@@ -64,8 +86,9 @@ func StartConsuls(t testing.TB, n int) Consuls {
 				c.args = append(c.args, "-retry-join=127.0.0.1:"+ports[perServer*j+2])
 			}
 		}
+		c.args = append(c.args, args...)
 		config := api.DefaultConfig()
-		config.Address = c.Address
+		config.Address, config.Token = c.Address, token
 		var err error
 		if c.Client, err = api.NewClient(config); err != nil {
 			t.Fatal(err)
@@ -78,7 +101,6 @@ func StartConsuls(t testing.TB, n int) Consuls {
 		})
 		all[i] = c
 	}
-	all.Start()
 	return all
 }
 
@@ -118,6 +140,19 @@ func (c *Consul) Kill() {
 	_ = c.cmd.Process.Kill()
 	_ = c.cmd.Wait()
 	c.cmd = nil
+}
+
+// Forget ends it at once, and removes its state.
+func (c *Consul) Forget() {
+	c.t.Helper()
+	c.Kill()
+	entries, err := os.ReadDir(c.dir)
+	for _, entry := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(c.dir, entry.Name())))
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // Signal sends it a signal: SIGSTOP makes it hang.
