@@ -17,7 +17,7 @@ step() { echo "$SECONDS s: $*"; }
 # installed are the packages that the guest begins with. The second line is what
 # squid and the agent need, so that a guest under emulation does not unpack perl.
 installed=systemd-sysv,dbus,udev,iproute2,kmod,cloud-init,openssh-server,sudo,ca-certificates,linux-image-cloud-amd64
-installed+=,netbase,logrotate,libdbi-perl,libecap3,libltdl7,libnetfilter-conntrack3,libtdb1,libldap-2.5-0,libglib2.0-0,libnuma1,liburing2
+installed+=,squid-langpack,netbase,logrotate,libdbi-perl,libecap3,libltdl7,libnetfilter-conntrack3,libtdb1,libldap-2.5-0,libglib2.0-0,libnuma1,liburing2
 offered=(squid qemu-guest-agent)
 
 system() {
@@ -65,6 +65,7 @@ settings() {
 	done
 	rm -f root/etc/ssh/ssh_host_* root/etc/resolv.conf
 	touch root/etc/resolv.conf
+	echo force-unsafe-io >root/etc/dpkg/dpkg.cfg.d/unsafe-io
 	echo uninitialized >root/etc/machine-id
 	echo debian >root/etc/hostname
 	echo '/dev/vda2 / ext4 defaults,noatime 0 1' >root/etc/fstab
