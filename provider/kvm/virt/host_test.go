@@ -305,3 +305,23 @@ func until(t *testing.T, condition func() bool) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// TestLateAnswersAreNobodys is for the race detector: answers come at the very
+// moment at which their callers give up.
+func TestLateAnswersAreNobodys(t *testing.T) {
+	d := newDaemon(t, func(d *daemon, conn net.Conn, p packet) bool {
+		time.Sleep(time.Duration(p.serial%8) * 100 * time.Microsecond)
+		return refuse(d, conn, p)
+	})
+	h := d.host(t, nil)
+	for range 300 {
+		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Microsecond)
+		if found, err := h.LookupDomain(ctx, "eg-x"); err == nil || found != (Domain{}) {
+			t.Fatalf("%+v, %v, want an error and nothing else", found, err)
+		}
+		if active, err := h.NetworkActive(ctx, "default"); err == nil || active {
+			t.Fatalf("%v, %v, want an error and nothing else", active, err)
+		}
+		cancel()
+	}
+}
