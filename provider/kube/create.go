@@ -80,7 +80,7 @@ func (p *Provider) submit(ctx context.Context, spec provider.Spec) (pod *corev1.
 }
 
 func (p *Provider) createPod(ctx context.Context, spec provider.Spec) (*corev1.Pod, error) {
-	api, err := p.client.get(p.settings)
+	api, err := p.client.get()
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (p *Provider) createSecret(ctx context.Context, spec provider.Spec, pod *co
 	if err != nil {
 		return err
 	}
-	api, err := p.client.get(p.settings)
+	api, err := p.client.get()
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,14 @@ func (p *Provider) follow(ctx context.Context, n news, pod *corev1.Pod) (*corev1
 		if err := pause(ctx, p.timing.again); err != nil {
 			return nil, provider.Transientf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
-		return p.pod(ctx, pod.Name)
+		now, err := p.pod(ctx, pod.Name)
+		switch {
+		case errors.Is(err, provider.ErrNotFound), err == nil && now.UID != pod.UID:
+			return nil, provider.Transientf("pod %s/%s was deleted while it started", pod.Namespace, pod.Name)
+		case provider.Classify(err) == provider.ErrTransient:
+			return pod, nil // the next failure of the watch asks again
+		}
+		return now, err
 	case n.pod == nil, n.pod.UID != pod.UID:
 		return pod, nil // a list older than the pod, or an earlier pod of the name
 	case !n.gone:

@@ -43,11 +43,11 @@ func (p *Provider) Exec(ctx context.Context, ref provider.Ref, req provider.Exec
 }
 
 func (p *Provider) executor(ref provider.Ref, req provider.ExecRequest) (remotecommand.Executor, error) {
-	api, err := p.client.get(p.settings)
+	api, err := p.client.get()
 	if err != nil {
 		return nil, err
 	}
-	config, err := p.client.config(p.settings)
+	config, err := p.client.config()
 	if err != nil {
 		return nil, err
 	}

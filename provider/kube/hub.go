@@ -2,14 +2,10 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/egress-proxies/egress/provider"
 )
@@ -159,90 +155,8 @@ func (h *hub) forget(name string) {
 	}
 }
 
-// run lists and watches until nobody looks any more. A watch that can't be had
-// is told to everybody, and tried again for those who still look.
-func (h *hub) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := h.follow(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			h.p.env.Logger.Warn("the watch of the pods broke", "error", err)
-			h.broken(ctx, err)
-		}
-		if pause(ctx, h.p.timing.rewatch) != nil {
-			return
-		}
-	}
-}
-
-// follow is one list and the watches after it. nil means: list again.
-func (h *hub) follow(ctx context.Context) error {
-	api, err := h.p.client.get(h.p.settings)
-	if err != nil {
-		return err
-	}
-	pods := api.CoreV1().Pods(h.p.settings.Namespace)
-	options := metav1.ListOptions{LabelSelector: selector(h.p.env.Cluster)}
-	list, err := h.p.page(ctx, pods, options)
-	if err != nil {
-		return err
-	}
-	h.snapshot(ctx, list)
-	version := list.ResourceVersion
-	for {
-		options.ResourceVersion, options.AllowWatchBookmarks = version, true
-		stream, err := pods.Watch(ctx, options)
-		if err != nil {
-			return translate(err, "watch the pods of namespace %s", h.p.settings.Namespace)
-		}
-		h.setLive(ctx, true)
-		err = h.read(ctx, stream, &version)
-		stream.Stop()
-		h.setLive(ctx, false)
-		switch {
-		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-			return nil
-		case err != nil:
-			return translate(err, "watch the pods of namespace %s", h.p.settings.Namespace)
-		}
-		// The server ends every watch after half an hour or so.
-		if err := pause(ctx, h.p.timing.rewatch); err != nil {
-			return err
-		}
-	}
-}
-
-// read takes events until the server ends the stream.
-func (h *hub) read(ctx context.Context, stream watch.Interface, version *string) error {
-	for {
-		var event watch.Event
-		var open bool
-		select {
-		case event, open = <-stream.ResultChan():
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if !open {
-			return nil
-		}
-		switch object := event.Object.(type) {
-		case *corev1.Pod:
-			*version = object.ResourceVersion
-			if event.Type != watch.Bookmark {
-				h.event(ctx, object, event.Type == watch.Deleted)
-			}
-		case *metav1.Status:
-			return apierrors.FromObject(object)
-		default:
-			return errors.New("the API server sent something that isn't a pod")
-		}
-	}
-}
-
-// The methods below do nothing for a loop that was stopped: another one may
-// have begun.
+// The methods below are the loop's (loop.go). They do nothing for one that was
+// stopped: another may have begun.
 
 func (h *hub) setLive(ctx context.Context, live bool) {
 	h.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -44,14 +45,18 @@ var (
 type timing struct {
 	again   time.Duration // between two looks where a watch can't be used
 	cleanup time.Duration // for removing what a failed start made
-	rewatch time.Duration // before a watch that ended is opened again
+	rewatch time.Duration // before a watch that ended is opened again, at first
+	longest time.Duration // before a watch that can't be had is tried again, at last
+	watch   time.Duration // of one watch; the server ends it then
+	overdue time.Duration // how much longer a watch may last before it is taken for stalled
 	check   time.Duration // how old a good verdict may be
+	rights  time.Duration // how old the knowledge of our rights may be
 	stats   time.Duration // how old a reading may be; metrics-server reads every 15 s
 }
 
 var defaultTiming = timing{
-	again: time.Second, cleanup: 20 * time.Second, rewatch: time.Second,
-	check: 5 * time.Minute, stats: 15 * time.Second,
+	again: time.Second, cleanup: 20 * time.Second, rewatch: time.Second, longest: 15 * time.Second,
+	watch: 10 * time.Minute, overdue: 30 * time.Second, check: 5 * time.Minute, rights: time.Hour, stats: 30 * time.Second,
 }
 
 // New makes a provider of a `type = "kube"` block. It connects to nothing and
@@ -65,8 +70,11 @@ func New(config provider.Config, env provider.Env) (provider.Provider, error) {
 }
 
 func build(settings settings, env provider.Env, timing timing) *Provider {
+	if env.Logger == nil {
+		env.Logger = hclog.NewNullLogger()
+	}
 	p := &Provider{settings: settings, env: env, timing: timing}
-	p.client.settings = settings
+	p.client.settings, p.client.logger = settings, env.Logger
 	p.hub.p = p
 	return p
 }
@@ -99,7 +107,7 @@ func (p *Provider) Get(ctx context.Context, ref provider.Ref) (provider.Instance
 
 // pod asks the API server for our pod of the name.
 func (p *Provider) pod(ctx context.Context, name string) (*corev1.Pod, error) {
-	api, err := p.client.get(p.settings)
+	api, err := p.client.get()
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +133,7 @@ func (p *Provider) owned(pod *corev1.Pod) error {
 // List gives the pods of the cluster in the namespace. Their Secrets are owned
 // by them, so that Kubernetes itself removes one that is left alone.
 func (p *Provider) List(ctx context.Context) ([]provider.Instance, error) {
-	api, err := p.client.get(p.settings)
+	api, err := p.client.get()
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,6 @@ func (p *Provider) Delete(ctx context.Context, ref provider.Ref) error {
 		return err
 	}
 	p.hub.forget(ref.Name)
-	p.usage.forget(ref.Name)
 	pod, err := p.pod(ctx, ref.Name)
 	switch {
 	case errors.Is(err, provider.ErrNotFound):
@@ -94,7 +93,7 @@ func (p *Provider) deletePod(ctx context.Context, pod *corev1.Pod, grace int64) 
 	if grace >= 0 {
 		options.GracePeriodSeconds = &grace
 	}
-	api, err := p.client.get(p.settings)
+	api, err := p.client.get()
 	if err != nil {
 		return err
 	}
@@ -109,7 +108,7 @@ func (p *Provider) deletePod(ctx context.Context, pod *corev1.Pod, grace int64) 
 }
 
 func (p *Provider) deleteSecret(ctx context.Context, name string) error {
-	api, err := p.client.get(p.settings)
+	api, err := p.client.get()
 	if err != nil {
 		return err
 	}
