@@ -83,10 +83,13 @@ func TestATakenMetricsPortIsToldOnceAndTriedAgain(t *testing.T) {
 	})
 	defer wg.Wait()
 	defer cancel()
+	waiting, giveUp := context.WithTimeout(ctx, time.Minute)
+	defer giveUp()
+	for !strings.Contains(log.String(), "not served yet") && waiting.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
 	// The other agent ends after many a retry.
 	time.AfterFunc(100*time.Millisecond, func() { _ = first.Close() })
-	waiting, giveUp := context.WithTimeout(ctx, 30*time.Second)
-	defer giveUp()
 	body := ""
 	for body == "" && waiting.Err() == nil {
 		body = fetch(waiting, "http://"+address+"/metrics")
@@ -101,7 +104,7 @@ func TestATakenMetricsPortIsToldOnceAndTriedAgain(t *testing.T) {
 
 // fetch is empty when there is no answer within a moment.
 func fetch(ctx context.Context, url string) string {
-	ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
