@@ -85,6 +85,9 @@ func (h *alarms) due(now time.Duration) *alarm {
 	return a
 }
 
+// arity of the heap of alarms: four slots of 16 bytes are one cache line.
+const arity = 4
+
 func (h *alarms) up(i int, s alarmSlot) {
 	for i > 0 {
 		parent := (i - 1) / arity

@@ -71,7 +71,7 @@ func (p *Pool) exitChanged(e *entry) {
 // lose follows the proxy's leaving the catalog.
 func (p *Pool) lose(e *entry) {
 	p.leave(e)
-	e.gone = true
+	e.gone, e.fit = true, false
 	e.state = Gone
 	e.group.countLimit()
 	p.touched(e.group)

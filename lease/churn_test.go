@@ -121,7 +121,7 @@ func (b *bench) audit(when string) {
 		}
 	}
 	for id, e := range b.entries {
-		if e.active != active[e] || e.state != e.disposition() || e.group.key != e.proxy.groupKey() {
+		if e.active != active[e] || e.fit != (e.fault() == Free) || e.state != e.disposition() || e.group.key != e.proxy.groupKey() {
 			b.t.Errorf("%s: entry %s: active %d of %d, state %s of %s, group %s of %s", when, id,
 				e.active, active[e], e.state, e.disposition(), e.group.key, e.proxy.groupKey())
 		}
@@ -150,7 +150,7 @@ func (b *bench) auditView(when string, v *view) {
 			b.t.Errorf("%s: member %s %v, want %v", when, id, v.has(e), want)
 		} else if want {
 			counts[e.state]++
-			if e.usable() {
+			if e.fit {
 				usable[e.group.index]++
 			}
 		}
@@ -162,9 +162,9 @@ func (b *bench) auditView(when string, v *view) {
 	for _, g := range b.groups {
 		v.grow(g)
 		want := usable[g.index] > 0 && g.open() && (v.target == "" || !g.blockedBy(v.target))
-		at := v.pos[g.index]
-		if (at >= 0) != want || v.usable[g.index] != usable[g.index] {
-			b.t.Errorf("%s: group %s: at %d, usable %d; want in %v, usable %d", when, g.key, at, v.usable[g.index], want, usable[g.index])
+		at := v.seats[g.index].pos
+		if (at >= 0) != want || v.seats[g.index].usable != usable[g.index] {
+			b.t.Errorf("%s: group %s: at %d, usable %d; want in %v, usable %d", when, g.key, at, v.seats[g.index].usable, want, usable[g.index])
 			continue
 		}
 		if want {
@@ -174,11 +174,11 @@ func (b *bench) auditView(when string, v *view) {
 			}
 		}
 	}
-	if in != len(v.heap) {
-		b.t.Errorf("%s: %d in the heap, want %d", when, len(v.heap), in)
+	if in != len(v.heap)-root {
+		b.t.Errorf("%s: %d in the heap, want %d", when, len(v.heap)-root, in)
 	}
-	for i := 1; i < len(v.heap); i++ {
-		if less(b.Pool, v.heap[i], v.heap[(i-1)/arity]) {
+	for i := int32(root + 1); int(i) < len(v.heap); i++ {
+		if less(b.Pool, v.heap[i], v.heap[above(i)]) {
 			b.t.Errorf("%s: heap order at %d", when, i)
 		}
 	}

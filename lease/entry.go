@@ -16,6 +16,9 @@ type entry struct {
 	gone bool
 	// locked is true when the proxy's credentials are not known.
 	locked bool
+	// fit is true when the proxy by itself could be leased. enter finds it out,
+	// so that an acquire need not look at the description.
+	fit bool
 	// state is what the views have counted it as.
 	state Disposition
 }
@@ -23,7 +26,6 @@ type entry struct {
 // group is the proxies with one exit address. They share capacity and
 // cooldowns, since a target can't tell them apart.
 type group struct {
-	key string
 	// index is the group's place in the arrays of the views.
 	index   int
 	members []*entry
@@ -35,15 +37,31 @@ type group struct {
 	failed *cooldown
 	// blocked are the cooldowns by target.
 	blocked map[string]*cooldown
-}
-
-// usable is true when the proxy by itself could be leased.
-func (e *entry) usable() bool {
-	return !e.gone && e.proxy.Healthy && !e.locked && e.mark == MarkNone
+	key     string
+	// alone holds the member of a group that has one, as most have: beside the
+	// rest of the group in memory.
+	alone [1]*entry
 }
 
 // disposition is the first reason that applies, or Free.
 func (e *entry) disposition() Disposition {
+	if !e.fit {
+		if d := e.fault(); d != Free {
+			return d
+		}
+	}
+	switch {
+	case e.group.failed != nil && e.group.failed.cooling:
+		return Cooling
+	case e.group.full():
+		return AtCapacity
+	default:
+		return Free
+	}
+}
+
+// fault is what keeps the proxy by itself from being leased, or Free.
+func (e *entry) fault() Disposition {
 	switch {
 	case e.gone:
 		return Gone
@@ -55,10 +73,6 @@ func (e *entry) disposition() Disposition {
 		return Draining
 	case e.mark == MarkFreeze:
 		return Frozen
-	case e.group.failed != nil && e.group.failed.cooling:
-		return Cooling
-	case e.group.full():
-		return AtCapacity
 	default:
 		return Free
 	}

@@ -22,7 +22,7 @@ func (p *Pool) view(s Selector, target string) *view {
 	if len(p.views) >= maxViews {
 		p.dropView()
 	}
-	v := &view{selector: s, target: target, used: p.lookups}
+	v := &view{selector: s, target: target, used: p.lookups, heap: make([]slot, root)}
 	p.views[key] = v
 	p.viewList = append(p.viewList, v)
 	for _, e := range p.entries {
@@ -30,8 +30,8 @@ func (p *Pool) view(s Selector, target string) *view {
 			v.set(e, true)
 			v.counts[e.state]++
 			v.grow(e.group)
-			if e.usable() {
-				v.usable[e.group.index]++
+			if e.fit {
+				v.seats[e.group.index].usable++
 			}
 		}
 	}
@@ -66,8 +66,8 @@ func (p *Pool) leave(e *entry) {
 		}
 		v.set(e, false)
 		v.counts[e.state]--
-		if e.usable() {
-			v.usable[e.group.index]--
+		if e.fit {
+			v.seats[e.group.index].usable--
 		}
 		v.place(p, e.group)
 	}
@@ -76,6 +76,7 @@ func (p *Pool) leave(e *entry) {
 // enter puts the entry into the views whose selector chooses it.
 func (p *Pool) enter(e *entry) {
 	p.version++
+	e.fit = e.fault() == Free
 	e.state = e.disposition()
 	if e.gone {
 		return
@@ -87,8 +88,8 @@ func (p *Pool) enter(e *entry) {
 		v.set(e, true)
 		v.counts[e.state]++
 		v.grow(e.group)
-		if e.usable() {
-			v.usable[e.group.index]++
+		if e.fit {
+			v.seats[e.group.index].usable++
 		}
 		v.place(p, e.group)
 	}
@@ -111,7 +112,7 @@ func (p *Pool) touched(g *group) {
 		e.state = now
 	}
 	for _, v := range p.viewList {
-		if g.index < len(v.usable) && v.usable[g.index] > 0 {
+		if g.index < len(v.seats) && v.seats[g.index].usable > 0 {
 			v.place(p, g)
 		}
 	}
@@ -140,13 +141,13 @@ func (p *Pool) pick(s Selector, target string) *entry {
 	var skipped [smallBans + 1]*group
 	n := 0
 	var found *entry
-	for n < len(skipped) && len(v.heap) > 0 {
-		g := p.slots[v.heap[0].group]
+	for n < len(skipped) && !v.empty() {
+		g := p.slots[v.heap[root].group]
 		if !g.blockedBy(target) {
 			found = p.first(v)
 			break
 		}
-		v.remove(p, 0)
+		v.remove(p, root)
 		skipped[n] = g
 		n++
 	}
@@ -158,13 +159,13 @@ func (p *Pool) pick(s Selector, target string) *entry {
 
 // first is the proxy to lease of the view's first group.
 func (p *Pool) first(v *view) *entry {
-	if len(v.heap) == 0 {
+	if v.empty() {
 		return nil
 	}
-	g := p.slots[v.heap[0].group]
+	g := p.slots[v.heap[root].group]
 	var best *entry
 	for _, e := range g.members {
-		if v.has(e) && e.usable() && (best == nil || e.before(best)) {
+		if v.has(e) && e.fit && (best == nil || e.before(best)) {
 			best = e
 		}
 	}

@@ -189,6 +189,7 @@ func (p *Pool) group(key string) *group {
 		return g
 	}
 	g := &group{key: key}
+	g.members = g.alone[:0]
 	if n := len(p.freeSlots); n > 0 {
 		g.index = p.freeSlots[n-1]
 		p.freeSlots = p.freeSlots[:n-1]

@@ -73,7 +73,7 @@ func (p *Proxy) sameLabels(o *Proxy) bool {
 
 // Disposition says whether a proxy can be leased now and, if not, why not. The
 // first that applies in the order of the constants counts.
-type Disposition int
+type Disposition uint8
 
 // The dispositions.
 const (

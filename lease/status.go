@@ -136,7 +136,7 @@ func (p *Pool) Stats() Stats {
 			s.CoolingExits++
 		}
 		for _, e := range g.members {
-			if e.usable() {
+			if e.fit {
 				s.Slots += max(g.limit, g.active*min(1, max(0, 1-g.limit)))
 				break
 			}

@@ -10,14 +10,21 @@ type view struct {
 	target   string
 	// member has a bit for each entry that the selector chooses.
 	member []uint64
-	// usable counts, by group, the members that could be leased themselves.
-	usable []uint32
 	counts [dispositions]int
-	heap   []slot
-	// pos is, by group, its place in the heap; -1 for none.
-	pos []int32
+	// heap begins with its first slot at root.
+	heap []slot
+	// seats are by group.
+	seats []seat
 	// used is the pool's count of look-ups when the view was last needed.
 	used uint64
+}
+
+// seat is what a view knows of a group.
+type seat struct {
+	// usable counts the members that could be leased themselves.
+	usable uint32
+	// pos is its place in the heap; -1 for none.
+	pos int32
 }
 
 // slot is a group in the heap. The key sorts by active leases, then by the last
@@ -56,11 +63,10 @@ func (v *view) set(e *entry, member bool) {
 	}
 }
 
-// grow makes room for the group in the arrays.
+// grow makes room for the group.
 func (v *view) grow(g *group) {
-	for len(v.pos) <= g.index {
-		v.pos = append(v.pos, -1)
-		v.usable = append(v.usable, 0)
+	for len(v.seats) <= g.index {
+		v.seats = append(v.seats, seat{pos: -1})
 	}
 }
 
@@ -68,42 +74,54 @@ func (v *view) grow(g *group) {
 // heap.
 func (v *view) place(p *Pool, g *group) {
 	v.grow(g)
-	at := v.pos[g.index]
-	wanted := v.usable[g.index] > 0 && g.open() && (v.target == "" || !g.blockedBy(v.target))
+	at := v.seats[g.index].pos
+	wanted := v.seats[g.index].usable > 0 && g.open() && (v.target == "" || !g.blockedBy(v.target))
 	switch {
 	case wanted && at < 0:
 		v.heap = append(v.heap, slot{})
-		v.up(p, len(v.heap)-1, slot{g.order(), int32(g.index)})
+		v.up(p, int32(len(v.heap)-1), slot{g.order(), int32(g.index)})
 	case wanted:
 		s := slot{g.order(), int32(g.index)}
 		if s.key < v.heap[at].key {
-			v.up(p, int(at), s)
+			v.up(p, at, s)
 		} else if s.key > v.heap[at].key {
-			v.down(p, int(at), s)
+			v.down(p, at, s)
 		}
 	case at >= 0:
-		v.remove(p, int(at))
+		v.remove(p, at)
 	}
 }
 
+// The heap is wide and its first slot stands last in a block, so that the
+// children of a slot are one block of memory: what a grant costs in a large pool
+// is the memory that it touches, one block for each of log8(n) levels.
+const (
+	// fan is how many children a slot has: eight slots of 16 bytes are two cache
+	// lines, which are fetched together.
+	fan  = 8
+	root = fan - 1
+)
+
+func above(i int32) int32 { return i/fan + fan - 2 }
+func below(i int32) int32 { return fan * (i - fan + 2) }
+
+func (v *view) empty() bool { return len(v.heap) == root }
+
 // remove takes the slot at i out of the heap.
-func (v *view) remove(p *Pool, i int) {
-	v.pos[v.heap[i].group] = -1
-	last := len(v.heap) - 1
+func (v *view) remove(p *Pool, i int32) {
+	v.seats[v.heap[i].group].pos = -1
+	last := int32(len(v.heap) - 1)
 	s := v.heap[last]
 	v.heap = v.heap[:last]
 	if i == last {
 		return
 	}
-	if i > 0 && less(p, s, v.heap[(i-1)/arity]) {
+	if i > root && less(p, s, v.heap[above(i)]) {
 		v.up(p, i, s)
 	} else {
 		v.down(p, i, s)
 	}
 }
-
-// arity of the heap: four slots of 16 bytes are one cache line.
-const arity = 4
 
 // less is the order of selection. Groups that were never leased have equal
 // keys; their names decide.
@@ -114,9 +132,9 @@ func less(p *Pool, a, b slot) bool {
 	return p.slots[a.group].key < p.slots[b.group].key
 }
 
-func (v *view) up(p *Pool, i int, s slot) {
-	for i > 0 {
-		parent := (i - 1) / arity
+func (v *view) up(p *Pool, i int32, s slot) {
+	for i > root {
+		parent := above(i)
 		if !less(p, s, v.heap[parent]) {
 			break
 		}
@@ -126,28 +144,29 @@ func (v *view) up(p *Pool, i int, s slot) {
 	v.put(i, s)
 }
 
-func (v *view) down(p *Pool, i int, s slot) {
+func (v *view) down(p *Pool, i int32, s slot) {
 	for {
-		first := i*arity + 1
-		if first >= len(v.heap) {
+		first := below(i)
+		if int(first) >= len(v.heap) {
 			break
 		}
-		least := first
-		for c := first + 1; c < min(first+arity, len(v.heap)); c++ {
-			if less(p, v.heap[c], v.heap[least]) {
+		children := v.heap[first:min(int(first)+fan, len(v.heap))]
+		least := 0
+		for c := 1; c < len(children); c++ {
+			if less(p, children[c], children[least]) {
 				least = c
 			}
 		}
-		if !less(p, v.heap[least], s) {
+		if !less(p, children[least], s) {
 			break
 		}
-		v.put(i, v.heap[least])
-		i = least
+		v.put(i, children[least])
+		i = first + int32(least)
 	}
 	v.put(i, s)
 }
 
-func (v *view) put(i int, s slot) {
+func (v *view) put(i int32, s slot) {
 	v.heap[i] = s
-	v.pos[s.group] = int32(i)
+	v.seats[s.group].pos = i
 }
