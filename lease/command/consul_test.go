@@ -39,6 +39,7 @@ func documented(t *testing.T) string {
 // The token that the documentation asks for is enough: a replica leads, notices
 // the death of the leader in time, and grants.
 func TestDocumentedConsulTokenIsEnough(t *testing.T) {
+	t.Parallel()
 	guarded := leasetest.StartGuardedConsul(t)
 	guarded.Proxy("p", "127.0.0.1", 3000, "", nil)
 	policy, _, err := guarded.Client.ACL().PolicyCreate(&consul.ACLPolicy{Name: "lease", Rules: documented(t)}, nil)
@@ -72,6 +73,7 @@ func TestDocumentedConsulTokenIsEnough(t *testing.T) {
 // A Consul that lost its data is told from one that is merely down: what it does
 // not know is forgotten, and the service goes on.
 func TestConsulThatLostItsDataStartsEmpty(t *testing.T) {
+	t.Parallel()
 	server := leasetest.StartConsul(t)
 	server.Proxy("p", "127.0.0.1", 3000, "", nil)
 	r := newReplica(t, server.Address, "--store", "consul")

@@ -257,6 +257,7 @@ func TestHistoryIsLinearizableUnderFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
+	t.Parallel() // most of it is waiting
 	s := newStage(t)
 	rounds, _ := strconv.Atoi(os.Getenv("EGRESS_FAULT_ROUNDS"))
 	for range max(rounds, 1) {

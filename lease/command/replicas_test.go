@@ -137,6 +137,7 @@ func TestRollingUpdateRefusesNoRequest(t *testing.T) {
 // An acquire that waits longer than a replica takes to stop is told so, instead
 // of losing its connection.
 func TestStoppingReplicaAnswersWhoWaits(t *testing.T) {
+	t.Parallel()
 	leader, follower := pair(t, 1, "--shutdown-timeout", "500ms")
 	if _, err := leader.client.Acquire(t.Context(), api.Acquire{TTL: api.Duration(time.Hour)}, ""); err != nil {
 		t.Fatal(err)
@@ -172,6 +173,7 @@ func TestStoppingReplicaAnswersWhoWaits(t *testing.T) {
 // A leader that is cut off from Consul, and asked nothing since, believes that it
 // leads still. It must not call a lease unknown that its successor has granted.
 func TestCutOffLeaderForgetsNothing(t *testing.T) {
+	t.Parallel()
 	consul := leasetest.StartConsul(t)
 	consul.Proxy("p", "127.0.0.1", 3000, "", nil)
 	link := leasetest.NewLink(t, consul.Address)

@@ -193,6 +193,7 @@ func (s *secured) answers(r *replica, token string, want int, serial int64) {
 // Two replicas over TLS, of which one passes requests on to the other, take new
 // tokens and new certificates without a restart.
 func TestTokensAndCertificatesChangeUnderway(t *testing.T) {
+	t.Parallel()
 	consul := leasetest.StartConsul(t)
 	for i := range 20 {
 		consul.Proxy(fmt.Sprintf("p%d", i), "127.0.0.1", 3000+i, "", nil)
@@ -238,6 +239,7 @@ func TestTokensAndCertificatesChangeUnderway(t *testing.T) {
 
 // A fresh start without Consul grants nothing and says why.
 func TestFreshStartWithoutConsulGrantsNothing(t *testing.T) {
+	t.Parallel()
 	consul := leasetest.StartConsul(t)
 	consul.Proxy("p", "127.0.0.1", 3000, "", nil)
 	link := leasetest.NewLink(t, consul.Address)
