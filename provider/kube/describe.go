@@ -70,9 +70,9 @@ func ended(pod *corev1.Pod, status corev1.ContainerStatus) (*provider.Exit, stri
 			reason = fmt.Sprintf("killed by signal %d", exit.Signal)
 		default:
 			reason = fmt.Sprintf("exited with code %d", exit.Code)
-		}
-		if text := strings.TrimSpace(t.Message); text != "" {
-			reason += ": " + text
+			if text := lastWords(t.Message); text != "" {
+				reason += ": " + text
+			}
 		}
 	}
 	// Why the whole pod ended says more than how its process did.
@@ -91,6 +91,21 @@ func ended(pod *corev1.Pod, status corev1.ContainerStatus) (*provider.Exit, stri
 		reason = "the pod ended: " + string(pod.Status.Phase)
 	}
 	return exit, reason
+}
+
+// lastWords is the line of a log's end that says why: squid marks it and prints
+// figures after it.
+func lastWords(text string) string {
+	const most = 300
+	last := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if strings.Contains(last, "FATAL:") && !strings.Contains(line, "FATAL:") || line == "" {
+			continue
+		}
+		last = line
+	}
+	return strings.ToValidUTF8(last[:min(len(last), most)], "")
 }
 
 // leaving says who takes a pod away.

@@ -28,19 +28,23 @@ func TestParseRefuses(t *testing.T) {
 func TestStates(t *testing.T) {
 	running := corev1.ContainerStatus{Name: container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
 	oom := corev1.ContainerStatus{Name: container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}}}
+	fatal := corev1.ContainerStatus{Name: container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: 1, Reason: "Error", Message: "Starting Squid\nFATAL: Bungled squid.conf\nCPU Usage: 0.1 seconds\n",
+	}}}
 	pull := corev1.ContainerStatus{Name: container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "manifest unknown"}}}
 	for name, tc := range map[string]struct {
 		status corev1.PodStatus
 		state  provider.State
 		reason string
 	}{
-		"no address":    {corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{running}}, provider.Provisioning, "no address"},
-		"unknown":       {corev1.PodStatus{Phase: corev1.PodUnknown}, provider.Unknown, "doesn't answer"},
-		"evicted":       {corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "disk"}, provider.Stopped, "evicted: disk"},
-		"memory":        {corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{oom}}, provider.Stopped, "out of memory"},
-		"image":         {corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{pull}}, provider.Provisioning, "manifest unknown"},
-		"unschedulable": {corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/3 nodes"}}}, provider.Provisioning, "unschedulable: 0/3 nodes"},
-		"node lost":     {corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager"}}}, provider.Stopped, "node lost"},
+		"no address":     {corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{running}}, provider.Provisioning, "no address"},
+		"unknown":        {corev1.PodStatus{Phase: corev1.PodUnknown}, provider.Unknown, "doesn't answer"},
+		"evicted":        {corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "disk"}, provider.Stopped, "evicted: disk"},
+		"does not start": {corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{fatal}}, provider.Stopped, "exited with code 1: FATAL: Bungled squid.conf"},
+		"memory":         {corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{oom}}, provider.Stopped, "out of memory"},
+		"image":          {corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{pull}}, provider.Provisioning, "manifest unknown"},
+		"unschedulable":  {corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/3 nodes"}}}, provider.Provisioning, "unschedulable: 0/3 nodes"},
+		"node lost":      {corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager"}}}, provider.Stopped, "node lost"},
 		"running": {corev1.PodStatus{
 			Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{running}, PodIPs: []corev1.PodIP{{IP: "fd00::1"}, {IP: "10.0.0.1"}},
 		}, provider.Running, ""},

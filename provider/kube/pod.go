@@ -72,9 +72,11 @@ func newContainer(s settings, spec provider.Spec) corev1.Container {
 		Name:            container,
 		Image:           spec.Image,
 		ImagePullPolicy: corev1.PullPolicy(s.ImagePullPolicy),
-		Args:            spec.Args,
-		Ports:           []corev1.ContainerPort{{Name: "proxy", ContainerPort: int32(spec.Port), Protocol: corev1.ProtocolTCP}},
-		Resources:       requirements(spec.Resources),
+		// So that a proxy that doesn't start says why in the task's events.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		Args:                     spec.Args,
+		Ports:                    []corev1.ContainerPort{{Name: "proxy", ContainerPort: int32(spec.Port), Protocol: corev1.ProtocolTCP}},
+		Resources:                requirements(spec.Resources),
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: "files", MountPath: filesDir, ReadOnly: true},
 			{Name: "tmp", MountPath: "/tmp"},
