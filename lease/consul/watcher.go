@@ -54,8 +54,8 @@ type Watcher struct {
 const (
 	// waitTime is how long Consul holds a query without a change. It adds up
 	// to a sixteenth; the timeout is a little more, so that a Consul that
-	// hangs is noticed.
-	waitTime     = time.Minute
+	// hangs, or a network that swallowed the answer, is noticed in half a minute.
+	waitTime     = 20 * time.Second
 	queryTimeout = waitTime + waitTime/16 + 10*time.Second
 	minBackoff   = 250 * time.Millisecond
 	maxBackoff   = 10 * time.Second
