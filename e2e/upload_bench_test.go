@@ -109,7 +109,7 @@ func (h *libvirtHost) scp() time.Duration {
 	}
 	copied := filepath.Join(h.dir, "pools", "default", "by-scp")
 	began := time.Now()
-	h.must("scp", "-q", "-P", port, "-i", h.Key, "-o", "UserKnownHostsFile="+h.KnownHosts, "data", "root@127.0.0.1:"+copied)
+	h.must("scp", "-O", "-q", "-P", port, "-i", h.Key, "-o", "UserKnownHostsFile="+h.KnownHosts, "data", "root@127.0.0.1:"+copied)
 	took := time.Since(began)
 	if err := os.Remove(copied); err != nil {
 		h.t.Fatal(err)
