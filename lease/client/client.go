@@ -5,12 +5,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/egress-proxies/egress/lease/api"
@@ -18,8 +21,13 @@ import (
 
 // Config makes a Client.
 type Config struct {
-	// Address is the URL of the service: "http://127.0.0.1:7700". Required.
+	// Address is the URL of the service: "http://127.0.0.1:7700". Required without
+	// Replicas.
 	Address string
+	// Replicas gives the URLs of the replicas that work now, such as
+	// lease/consul.Replicas; each attempt at a request goes to another one. It is
+	// asked each time. Nil is that there is only the Address.
+	Replicas func(context.Context) ([]string, error)
 	// Token is the bearer token; empty for none.
 	Token string
 	// HTTP sends the requests; a client without a timeout when nil. Acquires
@@ -29,21 +37,44 @@ type Config struct {
 
 // Client talks to one lease service. It is safe for concurrent use.
 type Client struct {
-	base  string
+	replicas func(context.Context) ([]string, error)
+	// turn counts attempts, each of which takes the next replica.
+	turn  atomic.Uint64
 	token string
 	http  *http.Client
 }
 
 // New makes a client. The error says what is wrong with the address.
 func New(c Config) (*Client, error) {
-	u, err := url.Parse(c.Address)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("address of the lease service %q: want a URL such as http://127.0.0.1:7700", c.Address)
-	}
 	if c.HTTP == nil {
 		c.HTTP = &http.Client{}
 	}
-	return &Client{base: strings.TrimSuffix(c.Address, "/"), token: c.Token, http: c.HTTP}, nil
+	made := &Client{replicas: c.Replicas, token: c.Token, http: c.HTTP}
+	if c.Replicas == nil {
+		u, err := url.Parse(c.Address)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, fmt.Errorf("address of the lease service %q: want a URL such as http://127.0.0.1:7700", c.Address)
+		}
+		only := []string{strings.TrimSuffix(c.Address, "/")}
+		made.replicas = func(context.Context) ([]string, error) { return only, nil }
+	}
+	made.turn.Store(rand.Uint64N(1 << 32)) // not all clients begin with the same one
+	return made, nil
+}
+
+// errNoReplica: a list of replicas was empty. It may pass.
+var errNoReplica = errors.New("lease service: no replica works")
+
+// base is the URL of the replica whose turn it is.
+func (c *Client) base(ctx context.Context) (string, error) {
+	all, err := c.replicas(ctx)
+	if err != nil {
+		return "", fmt.Errorf("find the lease service: %w", err)
+	}
+	if len(all) == 0 {
+		return "", errNoReplica
+	}
+	return all[c.turn.Add(1)%uint64(len(all))], nil
 }
 
 // Acquire asks for leases. An error that the service gave is an *api.Problem.
@@ -181,7 +212,11 @@ func (c *Client) do(ctx context.Context, method, path, key string, in, out any) 
 		}
 		body = bytes.NewReader(data)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	base, err := c.base(ctx)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, base+path, body)
 	if err != nil {
 		return err
 	}

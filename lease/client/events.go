@@ -18,7 +18,11 @@ const maxEvent = 1 << 20
 // Watch calls each with every event, from now on, until ctx ends, each gives an
 // error, or the stream breaks. The kind of the first event is "hello".
 func (c *Client) Watch(ctx context.Context, each func(kind string, e api.Event) error) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+api.PathEvents, nil)
+	base, err := c.base(ctx)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+api.PathEvents, nil)
 	if err != nil {
 		return err
 	}

@@ -46,6 +46,9 @@ func passes(err error) bool {
 		}
 		return p.Code() == "" && (p.Status == 502 || p.Status == 503 || p.Status == 504)
 	}
+	if errors.Is(err, errNoReplica) {
+		return true
+	}
 	var broken *url.Error
 	return errors.As(err, &broken) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }

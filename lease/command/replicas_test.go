@@ -5,26 +5,32 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	consulapi "github.com/hashicorp/consul/api"
+
 	"github.com/egress-proxies/egress/lease/api"
+	"github.com/egress-proxies/egress/lease/client"
+	"github.com/egress-proxies/egress/lease/consul"
 	"github.com/egress-proxies/egress/lease/leasetest"
 )
 
 // pair is two replicas over n proxies of capacity one.
 func pair(t *testing.T, n int, args ...string) (leader, follower *replica) {
 	t.Helper()
-	consul := leasetest.StartConsul(t)
+	server := leasetest.StartConsul(t)
 	for i := range n {
-		consul.Proxy(fmt.Sprintf("p%02d", i), "127.0.0.1", 3000+i, "", nil)
+		server.Proxy(fmt.Sprintf("p%02d", i), "127.0.0.1", 3000+i, "", nil)
 	}
 	args = append(args, "--store", "consul")
-	one, two := newReplica(t, consul.Address, args...), newReplica(t, consul.Address, args...)
+	one, two := newReplica(t, server.Address, args...), newReplica(t, server.Address, args...)
 	one.ready()
 	two.ready()
 	leader = leaderOf(t, []*replica{one, two})
@@ -174,12 +180,12 @@ func TestStoppingReplicaAnswersWhoWaits(t *testing.T) {
 // leads still. It must not call a lease unknown that its successor has granted.
 func TestCutOffLeaderForgetsNothing(t *testing.T) {
 	t.Parallel()
-	consul := leasetest.StartConsul(t)
-	consul.Proxy("p", "127.0.0.1", 3000, "", nil)
-	link := leasetest.NewLink(t, consul.Address)
+	server := leasetest.StartConsul(t)
+	server.Proxy("p", "127.0.0.1", 3000, "", nil)
+	link := leasetest.NewLink(t, server.Address)
 	old := newReplica(t, link.Address, "--store", "consul")
 	old.ready()
-	next := newReplica(t, consul.Address, "--store", "consul")
+	next := newReplica(t, server.Address, "--store", "consul")
 	next.ready()
 	link.Cut()
 	leaderOf(t, []*replica{next})
@@ -212,4 +218,53 @@ func TestCutOffLeaderForgetsNothing(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// A client that finds the replicas in Consul needs none of them in particular.
+func TestClientFindsAnotherReplica(t *testing.T) {
+	t.Parallel()
+	server := leasetest.StartConsul(t)
+	server.Proxy("p", "127.0.0.1", 3000, "", nil)
+	var replicas []*replica
+	for i := range 2 {
+		r := newReplica(t, server.Address, "--store", "consul")
+		replicas = append(replicas, r)
+		r.ready()
+		_, port, err := net.SplitHostPort(r.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		number, err := strconv.Atoi(port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Without a check: Consul lists it although it is gone.
+		service := &consulapi.AgentServiceRegistration{ID: fmt.Sprint("lease", i), Name: "egress-lease", Address: "127.0.0.1", Port: number}
+		if err := server.Client.Agent().ServiceRegister(service); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := client.New(client.Config{Replicas: consul.Replicas(server.Client, "egress-lease", "http")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases, err := c.Acquire(t.Context(), api.Acquire{TTL: api.Duration(time.Hour)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaderOf(t, replicas).kill()
+	for range 4 { // each of the two has its turn
+		if _, err := c.Renew(t.Context(), leases[0].ID, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := server.Client.Agent().ServiceDeregister("lease0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Client.Agent().ServiceDeregister("lease1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Release(t.Context(), leases[0].ID); err == nil || !strings.Contains(err.Error(), "no replica") {
+		t.Errorf("without a replica: %v", err)
+	}
 }
