@@ -1,11 +1,9 @@
 package kvm
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/xml"
-	"io"
 	"net/netip"
 	"strings"
 	"sync"
@@ -50,11 +48,6 @@ type fakeDomain struct {
 	virt.Domain
 	xml   string
 	state virt.State
-}
-
-type fakeVolume struct {
-	content []byte
-	xml     string
 }
 
 func newFake() *fake {
@@ -299,169 +292,6 @@ func (f *fake) set(name string, state virt.State) {
 	defer f.mu.Unlock()
 	f.domains[name].state = state
 	f.event(name)
-}
-
-func (f *fake) Pool(ctx context.Context, _ string, _ bool) (p virt.Pool, err error) {
-	end, err := f.begin(ctx, "Pool")
-	if err != nil {
-		return p, err
-	}
-	defer end(&err)
-	return f.pool, nil
-}
-
-func (f *fake) volume(name string) (*fakeVolume, error) {
-	if v, ok := f.volumes[name]; ok {
-		return v, nil
-	}
-	return nil, answer(provider.ErrNotFound, libvirt.ErrNoStorageVol, "no storage vol with matching name '"+name+"'")
-}
-
-func (f *fake) Volume(ctx context.Context, _, name string) (v virt.Volume, err error) {
-	end, err := f.begin(ctx, "Volume")
-	if err != nil {
-		return v, err
-	}
-	defer end(&err)
-	found, err := f.volume(name)
-	if err != nil {
-		return v, err
-	}
-	return virt.Volume{Name: name, Path: "/pool/" + name, Format: "raw", Capacity: int64(len(found.content)), ModifiedAt: time.Now()}, nil
-}
-
-func (f *fake) ListVolumes(ctx context.Context, _ string) (names []string, err error) {
-	end, err := f.begin(ctx, "ListVolumes")
-	if err != nil {
-		return nil, err
-	}
-	defer end(&err)
-	for name := range f.volumes {
-		names = append(names, name)
-	}
-	return names, nil
-}
-
-func (f *fake) CreateVolume(ctx context.Context, _, document string) (err error) {
-	end, err := f.begin(ctx, "CreateVolume")
-	if err != nil {
-		return err
-	}
-	defer end(&err)
-	var parsed struct {
-		Name string `xml:"name"`
-	}
-	if err := xml.Unmarshal([]byte(document), &parsed); err != nil {
-		return err
-	}
-	if _, ok := f.volumes[parsed.Name]; ok {
-		return answer(provider.ErrTransient, libvirt.ErrStorageVolExist, "storage vol already exists")
-	}
-	f.volumes[parsed.Name] = &fakeVolume{xml: document}
-	return nil
-}
-
-func (f *fake) DeleteVolume(ctx context.Context, _, name string) (err error) {
-	end, err := f.begin(ctx, "DeleteVolume")
-	if err != nil {
-		return err
-	}
-	defer end(&err)
-	delete(f.volumes, name)
-	return nil
-}
-
-func (f *fake) Upload(ctx context.Context, _, name string, r io.Reader) (err error) {
-	content, err := io.ReadAll(r)
-	if err != nil {
-		return provider.Transientf("upload: %w", err)
-	}
-	method := "Upload"
-	if strings.HasSuffix(name, ".iso") {
-		method = "Upload/seed"
-	}
-	end, err := f.begin(ctx, method)
-	if err != nil {
-		return err
-	}
-	defer end(&err)
-	v, err := f.volume(name)
-	if err != nil {
-		return err
-	}
-	v.content = content
-	return nil
-}
-
-func (f *fake) VolumeSize(ctx context.Context, _, name string) (size int64, err error) {
-	end, err := f.begin(ctx, "VolumeSize")
-	if err != nil {
-		return 0, err
-	}
-	defer end(&err)
-	v, err := f.volume(name)
-	if err != nil {
-		return 0, err
-	}
-	return int64(len(v.content)), nil
-}
-
-func (f *fake) ReadVolume(ctx context.Context, _, name string, offset, length int64) (b []byte, err error) {
-	end, err := f.begin(ctx, "ReadVolume")
-	if err != nil {
-		return nil, err
-	}
-	defer end(&err)
-	v, err := f.volume(name)
-	if err != nil {
-		return nil, err
-	}
-	return bytes.Clone(v.content[offset:min(offset+length, int64(len(v.content)))]), nil
-}
-
-func (f *fake) Versions(ctx context.Context) (v virt.Versions, err error) {
-	end, err := f.begin(ctx, "Versions")
-	if err != nil {
-		return v, err
-	}
-	defer end(&err)
-	return virt.Versions{Libvirt: "9.0.0", Hypervisor: "7.2.0", Hostname: "host"}, nil
-}
-
-func (f *fake) Memory(ctx context.Context) (m virt.Memory, err error) {
-	end, err := f.begin(ctx, "Memory")
-	if err != nil {
-		return m, err
-	}
-	defer end(&err)
-	return f.memory, nil
-}
-
-func (f *fake) Abilities(ctx context.Context) (a virt.Abilities, err error) {
-	end, err := f.begin(ctx, "Abilities")
-	if err != nil {
-		return a, err
-	}
-	defer end(&err)
-	return f.able, nil
-}
-
-func (f *fake) NetworkActive(ctx context.Context, _ string) (active bool, err error) {
-	end, err := f.begin(ctx, "NetworkActive")
-	if err != nil {
-		return false, err
-	}
-	defer end(&err)
-	return f.network, nil
-}
-
-func (f *fake) BridgeExists(ctx context.Context, _ string) (exists, known bool, err error) {
-	end, err := f.begin(ctx, "BridgeExists")
-	if err != nil {
-		return false, false, err
-	}
-	defer end(&err)
-	return f.network, true, nil
 }
 
 func (f *fake) Agent(ctx context.Context, d virt.Domain, command string, _ time.Duration) (reply string, err error) {
