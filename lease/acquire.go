@@ -138,6 +138,7 @@ func (p *Pool) refuse(r *Request) *Refusal {
 		Frozen:        v.counts[Frozen],
 		Cooling:       v.counts[Cooling],
 		AtCapacity:    v.counts[AtCapacity],
+		ExitFull:      v.counts[ExitFull],
 		Free:          v.counts[Free],
 	}
 	for _, n := range v.counts {

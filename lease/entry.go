@@ -53,6 +53,8 @@ func (e *entry) disposition() Disposition {
 	switch {
 	case e.group.failed != nil && e.group.failed.cooling:
 		return Cooling
+	case e.group.full() && len(e.group.members) > 1 && !e.full():
+		return ExitFull
 	case e.group.full():
 		return AtCapacity
 	default:
@@ -77,6 +79,9 @@ func (e *entry) fault() Disposition {
 		return Free
 	}
 }
+
+// full is true when the proxy by itself carries all the leases that it may.
+func (e *entry) full() bool { return e.proxy.MaxLeases > 0 && e.active >= e.proxy.MaxLeases }
 
 func (g *group) full() bool { return g.limit > 0 && g.active >= g.limit }
 

@@ -78,6 +78,8 @@ type Counts struct {
 	Blocked int
 	// AtCapacity ones carry all the leases that they may.
 	AtCapacity int
+	// ExitFull ones share an exit address that carries all the leases it may.
+	ExitFull int
 	// Free ones could be leased; fewer than were asked for.
 	Free int
 }
@@ -102,8 +104,8 @@ func (r *Refusal) Error() string {
 	if r.Session != "" {
 		whose = fmt.Sprintf(" for session %q", r.Session)
 	}
-	return fmt.Sprintf("no proxy free%s: %d match, of which %d at capacity, %d cooling, %d blocked by the target, %d frozen, %d draining, %d unhealthy, %d without credentials, %d free",
-		whose, c.Matching, c.AtCapacity, c.Cooling, c.Blocked, c.Frozen, c.Draining, c.Unhealthy, c.NoCredentials, c.Free)
+	return fmt.Sprintf("no proxy free%s: %d match, of which %d at capacity, %d that share a full exit address, %d cooling, %d blocked by the target, %d frozen, %d draining, %d unhealthy, %d without credentials, %d free",
+		whose, c.Matching, c.AtCapacity, c.ExitFull, c.Cooling, c.Blocked, c.Frozen, c.Draining, c.Unhealthy, c.NoCredentials, c.Free)
 }
 
 // Is makes it an ErrNoMatch when nothing matches, else an ErrNoCapacity.

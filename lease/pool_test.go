@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -159,6 +160,37 @@ func TestRefusalCountsEveryMatchingProxy(t *testing.T) {
 	}
 	if r := b.refused(Ask{Selector: "x=2"}); !errors.Is(r, ErrNoMatch) || errors.Is(r, ErrNoCapacity) {
 		t.Errorf("nothing matches, but the refusal is %v", r)
+	}
+}
+
+// One lease fills an exit address for all that leave by it; the refusal tells
+// who is full from who only shares.
+func TestARefusalTellsWhoSharesAFullExit(t *testing.T) {
+	b := newBench(t, proxy("a", "192.0.2.1", 1), proxy("b", "192.0.2.1", 1), proxy("c", "192.0.2.1", 0), proxy("d", "192.0.2.2", 1))
+	for range 2 {
+		b.take(Ask{})
+	}
+	r := b.refused(Ask{})
+	if want := (Counts{Matching: 4, AtCapacity: 2, ExitFull: 2}); r.Counts != want {
+		t.Errorf("counts %+v, want %+v", r.Counts, want)
+	}
+	if text := r.Error(); !strings.Contains(text, "4 match, of which 2 at capacity, 2 that share a full exit address,") {
+		t.Error(text)
+	}
+	for _, l := range b.Leases() {
+		b.Release(l.ID)
+	}
+	for _, p := range b.Proxies(Selector{}) {
+		if p.State != Free {
+			t.Errorf("%s is %s after the end of the leases", p.Proxy.ID, p.State)
+		}
+	}
+	// Two of two slots, taken by two proxies, neither of which is full.
+	b = newBench(t, proxy("a", "192.0.2.1", 2), proxy("b", "192.0.2.1", 2))
+	b.take(Ask{})
+	b.take(Ask{})
+	if want, got := (Counts{Matching: 2, ExitFull: 2}), b.refused(Ask{}).Counts; got != want {
+		t.Errorf("counts %+v, want %+v", got, want)
 	}
 }
 

@@ -91,6 +91,9 @@ const (
 	Cooling
 	// AtCapacity: it carries as many leases as it may.
 	AtCapacity
+	// ExitFull: it could carry more, and its exit address, which it shares with
+	// other proxies, can't.
+	ExitFull
 	// Free: it can be leased.
 	Free
 
@@ -99,7 +102,7 @@ const (
 
 // String is the name used in the API and in metrics.
 func (d Disposition) String() string {
-	return [...]string{"gone", "unhealthy", "no_credentials", "draining", "frozen", "cooling", "at_capacity", "free"}[d]
+	return [...]string{"gone", "unhealthy", "no_credentials", "draining", "frozen", "cooling", "at_capacity", "exit_full", "free"}[d]
 }
 
 // Mark is what an operator decided about a proxy.

@@ -127,7 +127,7 @@ type Proxy struct {
 	ID string `json:"id"`
 	// Server is its URL without credentials.
 	Server string `json:"server"`
-	// State is one of free, at_capacity, cooling, frozen, draining,
+	// State is one of free, at_capacity, exit_full, cooling, frozen, draining,
 	// no_credentials, unhealthy and gone.
 	State string `json:"state"`
 	// Reason is the output of its check.

@@ -68,6 +68,9 @@ type Counts struct {
 	Healthy int `json:"healthy"`
 	// AtCapacity ones carry all the leases that they may.
 	AtCapacity int `json:"at_capacity"`
+	// ExitFull ones could carry more, but share an exit address that is full
+	// with the leases of others.
+	ExitFull int `json:"exit_full"`
 	// Cooling ones were reported as failed.
 	Cooling int `json:"cooling"`
 	// Blocked ones were reported as blocked by the target.

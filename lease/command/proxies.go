@@ -68,6 +68,8 @@ func note(p api.Proxy) string {
 			text += ": " + p.Mark.Reason
 		}
 		return text
+	case p.State == "exit_full":
+		return "others have filled its exit address"
 	case p.CoolingSeconds > 0:
 		return "cools for " + span(p.CoolingSeconds)
 	case p.State == "unhealthy" || p.State == "gone":

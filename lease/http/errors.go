@@ -118,6 +118,7 @@ func counts(c lease.Counts) *api.Counts {
 		Matching:      c.Matching,
 		Healthy:       c.Matching - c.Unhealthy,
 		AtCapacity:    c.AtCapacity,
+		ExitFull:      c.ExitFull,
 		Cooling:       c.Cooling,
 		Blocked:       c.Blocked,
 		Frozen:        c.Frozen,

@@ -29,7 +29,7 @@ func (s *Server) proxies(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	var b strings.Builder
 	for i := range list {
-		if state := list[i].State; state == lease.Free || state == lease.AtCapacity {
+		if proxyState(list[i].State) == healthy {
 			full, _, _, _ := s.proxyURL(list[i].Proxy)
 			b.WriteString(full)
 			b.WriteByte('\n')

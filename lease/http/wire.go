@@ -57,11 +57,14 @@ func (s *Server) wireLease(l *lease.Lease) api.Lease {
 	return out
 }
 
+// healthy is the state of a leased proxy with which nothing is wrong.
+const healthy = "healthy"
+
 // proxyState is the state of a leased proxy: whether it is full matters only to
 // who wants a further lease.
 func proxyState(d lease.Disposition) string {
-	if d == lease.Free || d == lease.AtCapacity {
-		return "healthy"
+	if d == lease.Free || d == lease.AtCapacity || d == lease.ExitFull {
+		return healthy
 	}
 	return d.String()
 }
