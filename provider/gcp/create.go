@@ -22,7 +22,7 @@ func (p *Provider) Create(ctx context.Context, spec provider.Spec) (provider.Ins
 	if err := p.Validate(spec); err != nil {
 		return provider.Instance{}, err
 	}
-	unlock, err := p.names.lock(ctx, spec.Name)
+	unlock, err := p.names.Lock(ctx, spec.Name)
 	if err != nil {
 		return provider.Instance{}, err
 	}

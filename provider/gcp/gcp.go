@@ -19,7 +19,7 @@ type Provider struct {
 	env      provider.Env
 	timing   timing
 	client   client
-	names    names
+	names    provider.NameLocks
 	attempts attempts
 	seen     sightings
 	stops    stops

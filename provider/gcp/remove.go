@@ -17,7 +17,7 @@ func (p *Provider) Delete(ctx context.Context, ref provider.Ref) error {
 	if err := provider.CheckName(ref.Name); err != nil {
 		return err
 	}
-	unlock, err := p.names.lock(ctx, ref.Name)
+	unlock, err := p.names.Lock(ctx, ref.Name)
 	if err != nil {
 		return err
 	}

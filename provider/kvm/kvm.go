@@ -28,7 +28,7 @@ type Provider struct {
 	env        provider.Env
 	hosts      []*host // by name
 	images     *image.Cache
-	names      names
+	names      provider.NameLocks
 	placements placements
 	broken     brokenKVM
 	placing    sync.Mutex // guards arriving of the hosts; never held over a call

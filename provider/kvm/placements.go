@@ -1,57 +1,11 @@
 package kvm
 
 import (
-	"context"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/egress-proxies/egress/provider"
 )
-
-// names serialises what changes one instance.
-type names struct {
-	mu     sync.Mutex // guards locked
-	locked map[string]*nameLock
-}
-
-type nameLock struct {
-	token chan struct{} // holds one value while the name is free
-	users int           // guarded by names.mu
-}
-
-// lock waits for the name as long as ctx lasts.
-func (n *names) lock(ctx context.Context, name string) (unlock func(), err error) {
-	n.mu.Lock()
-	if n.locked == nil {
-		n.locked = make(map[string]*nameLock)
-	}
-	l, ok := n.locked[name]
-	if !ok {
-		l = &nameLock{token: make(chan struct{}, 1)}
-		l.token <- struct{}{}
-		n.locked[name] = l
-	}
-	l.users++
-	n.mu.Unlock()
-	leave := func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if l.users--; l.users == 0 {
-			delete(n.locked, name)
-		}
-	}
-	select {
-	case <-l.token:
-		return func() {
-			l.token <- struct{}{}
-			leave()
-		}, nil
-	case <-ctx.Done():
-		leave()
-		return nil, provider.Transientf("instance %s is busy: %w", name, context.Cause(ctx))
-	}
-}
 
 // placements remember on which host an instance is being made, from before the
 // first step: the next attempt, perhaps of another process, must look there,
