@@ -240,6 +240,18 @@ func runs(pod *corev1.Pod) {
 	}
 }
 
+// put makes a pod without a call.
+func (a *apiServer) put(p *Provider, spec provider.Spec) provider.Ref {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	pod := newPod(p.settings, spec)
+	pod.UID = types.UID(fmt.Sprintf("uid-%d", a.version))
+	runs(pod)
+	a.pods[pod.Name] = pod
+	a.emit("ADDED", pod)
+	return provider.Ref{Name: pod.Name}
+}
+
 // change changes a pod.
 func (a *apiServer) change(name string, change func(*corev1.Pod)) {
 	a.mu.Lock()

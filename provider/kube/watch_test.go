@@ -66,7 +66,7 @@ func TestWatchTellsTheEnd(t *testing.T) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			a.vanish(name)
-		}, "the pod is being deleted"},
+		}, "deleted"},
 		"deleted while no watch was": {func(a *apiServer, name string) {
 			a.spoil(fault{call: "watch pods", status: 503, times: 1})
 			a.closeWatches(true)
@@ -154,9 +154,12 @@ func TestStalledWatchIsGivenUp(t *testing.T) {
 	timing := quick
 	timing.watch, timing.overdue = time.Second, 100*time.Millisecond
 	p := a.provider(t, nil, timing)
-	ref := mustCreate(t, a.provider(t, nil, quick)).Ref
+	ref := a.put(p, spec(t))
 	a.spoil(fault{call: "watch pods", stall: true, times: 1})
 	changes := mustWatch(t, p, ref)
+	for a.counts()["watch pods"] == 0 { // a list would tell
+		time.Sleep(time.Millisecond)
+	}
 	a.change(ref.Name, evicted)
 	if now := next(t, changes); now.State != provider.Unknown {
 		t.Errorf("%s %q, want unknown: the watch is given up", now.State, now.Reason)
