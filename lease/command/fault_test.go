@@ -163,6 +163,19 @@ func (s *stage) follows(r *replica) {
 	})
 }
 
+// use lets six users go on until stop, and records what they do.
+func (s *stage) use() (h *history, stop func()) {
+	h = &history{start: time.Now()}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	var users sync.WaitGroup
+	for id := range 6 {
+		users.Go(func() { user(ctx, s.t, h, id, s.replicas) })
+	}
+	stop = func() { cancel(); users.Wait() }
+	s.t.Cleanup(stop)
+	return h, stop
+}
+
 func settle(d time.Duration) { <-time.After(d) }
 
 // faults are what can happen to the service and to Consul. Each ends with
@@ -261,19 +274,13 @@ func TestHistoryIsLinearizableUnderFaults(t *testing.T) {
 	s := newStage(t)
 	rounds, _ := strconv.Atoi(os.Getenv("EGRESS_FAULT_ROUNDS"))
 	for range max(rounds, 1) {
-		h := &history{start: time.Now()}
-		ctx, stop := context.WithCancel(t.Context())
-		var users sync.WaitGroup
-		for id := range 6 {
-			users.Go(func() { user(ctx, t, h, id, s.replicas) })
-		}
+		h, stop := s.use()
 		for _, fault := range faults {
 			settle(500 * time.Millisecond)
 			fault.make(s, fault.name)
 		}
 		settle(500 * time.Millisecond)
 		stop()
-		users.Wait()
 		counts := verdict(t, h, slots(s.proxies))
 		if counts["acquire"] < 50 || counts["renew"] < 20 || counts["acquire refused"] < 5 {
 			t.Errorf("the history says too little: %v", counts)

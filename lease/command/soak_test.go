@@ -1,14 +1,12 @@
 package command
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -101,12 +99,7 @@ func TestSoakUnderRandomFaults(t *testing.T) {
 	s := newStage(t)
 	var limit footprint
 	for began := time.Now(); time.Since(began) < length && !t.Failed(); {
-		h := &history{start: time.Now()}
-		ctx, stop := context.WithCancel(t.Context())
-		var users sync.WaitGroup
-		for id := range 6 {
-			users.Go(func() { user(ctx, t, h, id, s.replicas) })
-		}
+		h, stop := s.use()
 		for range 4 {
 			settle(time.Duration(random.IntN(1000)) * time.Millisecond)
 			fault := faults[random.IntN(len(faults))]
@@ -114,7 +107,6 @@ func TestSoakUnderRandomFaults(t *testing.T) {
 		}
 		settle(time.Second)
 		stop()
-		users.Wait()
 		verdict(t, h, slots(s.proxies))
 		left := s.returnAll()
 		most := s.largest(limit)

@@ -22,6 +22,9 @@ func definite(t *testing.T, f func() error) (attempts int, err error) {
 		if err == nil || errors.As(err, &p) && p.Status < 500 && p.Code() != "" {
 			return attempts, err
 		}
+		if t.Context().Err() != nil {
+			return attempts, err // the test has failed and ends
+		}
 		if attempts > 200 {
 			t.Errorf("no outcome after %d attempts: %v", attempts, err)
 			return attempts, err
