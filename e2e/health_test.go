@@ -46,8 +46,7 @@ func (f *fixture) egress(args ...string) (output string, code int) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, f.Plugin, args...)
-	cmd.Env = append(os.Environ(), "NOMAD_ADDR="+f.Nomad.Address, "NOMAD_TOKEN=", "NOMAD_NAMESPACE=")
+	cmd := f.command(ctx, args...)
 	text, err := cmd.CombinedOutput()
 	var failed *exec.ExitError
 	if err != nil && (!errors.As(err, &failed) || ctx.Err() != nil) {
@@ -55,6 +54,13 @@ func (f *fixture) egress(args ...string) (output string, code int) {
 	}
 	f.t.Logf("egress %s\n%s", strings.Join(args, " "), text)
 	return string(text), cmd.ProcessState.ExitCode()
+}
+
+// command is a verb of the program with the cluster in its environment.
+func (f *fixture) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, f.Plugin, args...)
+	cmd.Env = append(os.Environ(), "NOMAD_ADDR="+f.Nomad.Address, "NOMAD_TOKEN=", "NOMAD_NAMESPACE=")
+	return cmd
 }
 
 // run submits an embedded jobspec as the product does, with its variables as
