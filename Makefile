@@ -34,6 +34,9 @@ export EGRESS_NOMAD_BIN  ?= $(NOMAD)
 export EGRESS_CONSUL_BIN ?= $(CONSUL)
 export EGRESS_K8S_BIN    ?= $(K8S)
 
+# What CI keeps: pictures of the status page.
+export EGRESS_SCREENSHOT ?= $(CURDIR)/bin/artifacts/status-page.png
+
 .PHONY: help build test unit e2e e2e-full lint bench demo dev servers deps clean
 
 help: ## explain the targets (the default)

@@ -100,6 +100,15 @@ func (b *bench) problem(method, path string, in any, status int, code api.Code, 
 	return p
 }
 
+func (b *bench) leases() []lease.Lease {
+	b.t.Helper()
+	list, err := b.service.Leases(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return list
+}
+
 func (b *bench) acquire(in any) api.Lease {
 	b.t.Helper()
 	response, body := b.call("POST", "/v1/leases", in)

@@ -1,11 +1,10 @@
 package http_test
 
 import (
-	"context"
+	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,53 +27,124 @@ func TestPageNeedsNothingFromOutside(t *testing.T) {
 	}
 }
 
-// The page in a real browser, as its script leaves it. EGRESS_SCREENSHOT names a
-// file for a picture.
-func TestPageShowsTheFleet(t *testing.T) {
-	browser, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal("no chromium: make deps, or apt-get install chromium")
+// populated is a service of which every part of the page has something to show.
+func populated(t *testing.T) *bench {
+	t.Helper()
+	var fleet []*lease.Proxy
+	for i := range 9 {
+		p := proxy(fmt.Sprintf("eg-fleet-%d", i))
+		p.ExitIP = netip.AddrFrom4([4]byte{198, 51, 100, byte(i + 1)})
+		p.Attributes = map[string]string{"provider": "hv", "zone": "hv-" + strconv.Itoa(1+i%3), "country": "DE"}
+		fleet = append(fleet, p)
 	}
-	cooling := proxy("eg-cooling")
-	cooling.Attributes = map[string]string{"provider": "kvm", "zone": "hv-1"}
 	evil := proxy("eg-evil")
 	evil.Attributes = map[string]string{"provider": "<b>bold</b>", "zone": "hv-2"}
 	sick := proxy("eg-sick")
 	sick.Healthy, sick.Reason = false, "auth: the proxy answered 407"
-	b := newBench(t, leasehttp.Config{}, cooling, evil, sick)
-	r, err := b.service.Rules().NewRequest(lease.Ask{Target: "shop.example", Client: "crawler-1", TTL: time.Hour})
-	if err != nil {
+	sick.Attributes = map[string]string{"provider": "hv", "zone": "hv-2"}
+	b := newBench(t, leasehttp.Config{}, append(fleet, evil, sick)...)
+	b.service.SetPlaces(places())
+	for i, ask := range []lease.Ask{
+		{Target: "shop.example", Client: "crawler-1", TTL: time.Hour, Selector: "country=DE"},
+		{Target: "news.example", Client: "crawler-2", TTL: time.Minute, Session: "cart-17"},
+		{Target: "shop.example", Client: "crawler-1", TTL: time.Hour},
+	} {
+		r, err := b.service.Rules().NewRequest(ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases, err := b.service.Acquire(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			if _, err := b.service.Report(t.Context(), leases[0].ID, lease.Blocked, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := b.service.Mark(t.Context(), "eg-fleet-7", lease.MarkInfo{Mark: lease.MarkFreeze, By: "ops", Reason: "invoice"}); err != nil {
 		t.Fatal(err)
 	}
-	leases, err := b.service.Acquire(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.service.Report(t.Context(), leases[0].ID, lease.Blocked, ""); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	flags := []string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-		"--user-data-dir=" + t.TempDir(), "--window-size=1280,900", "--virtual-time-budget=4000", "--force-dark-mode"}
-	page, err := exec.CommandContext(ctx, browser, append(flags, "--dump-dom", b.url+"/")...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"live · leader", "eg-cooling", "hv-1", "&lt;b&gt;bold&lt;/b&gt;", "auth: the proxy answered 407",
-		`data-state="unhealthy"`, "shop.example", "crawler-1", "blocked by shop.example"} {
-		if !strings.Contains(string(page), want) {
+	return b
+}
+
+const isLive = `document.getElementById("role")?.dataset.ok`
+
+// The page in a real browser, as its script leaves it, in the light, in the dark
+// and on a telephone.
+func TestPageShowsTheFleet(t *testing.T) {
+	b := populated(t)
+	page := openPage(t, b.url+"/")
+	page.look(1280, "light")
+	page.until(isLive, "true")
+	page.until(`document.querySelectorAll("#proxies tbody tr").length`, "11")
+	text := page.eval("document.documentElement.outerHTML")
+	for _, want := range []string{"live · leader", "eg-fleet-0", "hv-1", "&lt;b&gt;bold&lt;/b&gt;", "auth: the proxy answered 407",
+		"shop.example", "crawler-1", "cart-17", "blocked by shop.example", "frozen by ops: invoice",
+		"partly ready", "from n2 (1 of 2 nodes): Unreachable: see whether the target is up", "400 GiB of 1862 GiB", "local / n1"} {
+		if !strings.Contains(text, want) {
 			t.Errorf("the page has no %q", want)
 		}
 	}
-	if t.Failed() {
-		t.Logf("%s", page)
+	for _, wrong := range []string{"undefined", "native code", "NaN", "[object"} {
+		if strings.Contains(page.eval("document.body.innerText"), wrong) {
+			t.Errorf("the page shows %q", wrong)
+		}
 	}
-	picture := os.Getenv("EGRESS_SCREENSHOT")
-	if picture == "" {
-		picture = filepath.Join(t.TempDir(), "page.png")
+	page.picture("")
+	background := func() string { return page.eval(`getComputedStyle(document.body).backgroundColor`) }
+	light := background()
+	page.look(1280, "dark")
+	page.until(`getComputedStyle(document.body).backgroundColor != "`+light+`"`, "true")
+	page.picture("-dark")
+	page.look(380, "light")
+	page.until(`innerWidth`, "380")
+	if wide := page.eval(`document.documentElement.scrollWidth <= innerWidth`); wide != "true" {
+		t.Error("the page is wider than a telephone: " + page.eval(`document.documentElement.scrollWidth`))
 	}
-	if out, err := exec.CommandContext(ctx, browser, append(flags, "--screenshot="+picture, b.url+"/")...).CombinedOutput(); err != nil {
-		t.Errorf("screenshot: %v: %s", err, out)
+	page.picture("-narrow")
+
+	// What happens is seen without a reload.
+	b.service.SetPlaces(nil)
+	page.until(`document.querySelector("#targets td").textContent`, "No target is registered in Consul yet.")
+	for _, l := range b.leases() {
+		b.call("DELETE", "/v1/leases/"+l.ID, nil)
 	}
+	page.until(`document.querySelector("#leases td").textContent`, "No leases are held.")
+}
+
+// Everything can be reached and used without a mouse, and one sees where one is.
+func TestPageIsUsedWithTheKeyboard(t *testing.T) {
+	page := openPage(t, populated(t).url+"/")
+	page.look(1280, "light")
+	page.until(isLive, "true")
+	page.until(`document.querySelectorAll("#proxies tbody tr").length`, "11")
+	const focus = `(document.activeElement.id || document.activeElement.className)`
+	for _, want := range []string{"skip", "search", "r-fleet", "r-cooldowns", "r-targets", "r-proxies", "r-leases"} {
+		page.key("Tab", 0)
+		page.until(focus, want)
+		if outline := page.eval(`getComputedStyle(document.activeElement).outlineStyle`); outline != "solid" {
+			t.Errorf("the focus on %s is not seen: outline %s", want, outline)
+		}
+	}
+	page.key("Tab", 8) // with Shift
+	page.until(focus, "r-proxies")
+	page.key("/", 0)
+	page.until(focus, "search")
+	page.typeText("407")
+	page.until(`document.getElementById("proxies").tBodies[0].innerText.includes("eg-sick")`, "true")
+	page.until(`document.querySelectorAll("#proxies tbody tr").length`, "1")
+	page.until(`document.querySelector("#leases td").textContent`, "Nothing here matches “407”.")
+	page.key("Enter", 0)
+	page.until(focus, "r-proxies")
+	page.key("/", 0)
+	page.until(focus, "search")
+	page.key("Escape", 0)
+	page.until(`document.getElementById("search").value`, "")
+	page.until(`document.querySelectorAll("#proxies tbody tr").length`, "11")
+	page.until(focus, "search")
+	page.key("Escape", 0)
+	page.until(`document.activeElement == document.body`, "true")
+	page.until(`document.getElementById("search").value`, "")
 }
