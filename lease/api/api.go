@@ -200,6 +200,8 @@ type Cooldown struct {
 type Cooldowns struct {
 	// Cooldowns are the cooldowns; never null.
 	Cooldowns []Cooldown `json:"cooldowns"`
+	// Next is the cursor of the next page; empty on the last one.
+	Next string `json:"next,omitempty"`
 }
 
 // Target is a place where proxies are launched, as one node sees it: a

@@ -42,11 +42,15 @@ func openPage(t *testing.T, url string) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
+	profile, err := os.MkdirTemp("", "egress-page-")
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), browserPatience)
 	cmd := exec.CommandContext(ctx, path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-		"--user-data-dir="+t.TempDir(), "--window-size=1280,900", "--remote-debugging-pipe", "about:blank")
+		"--user-data-dir="+profile, "--window-size=1280,900", "--remote-debugging-pipe", "about:blank")
 	cmd.ExtraFiles = []*os.File{toRead, toWrite} // 3 and 4, as the protocol wants
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +62,14 @@ func openPage(t *testing.T, url string) *browser {
 		_ = cmd.Wait() // it was told to end; a kill at the timeout is no failure
 		_ = out.Close()
 		cancel()
+		// Its other processes may live a moment longer, and write to the profile.
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		for range 50 {
+			if os.RemoveAll(profile) == nil {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
 	})
 	target := b.call("Target.createTarget", map[string]any{"url": url})
 	session := b.call("Target.attachToTarget", map[string]any{"targetId": target["targetId"], "flatten": true})
@@ -80,7 +92,7 @@ func (b *browser) call(method string, params map[string]any) map[string]any {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if _, err := b.in.Write(append(data, 0)); err != nil {
+	if _, err := b.in.Write(append(data, 0)); err != nil && method != "Browser.close" {
 		b.t.Fatalf("%s: the browser is gone: %v", method, err)
 	}
 	for {

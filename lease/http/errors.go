@@ -99,6 +99,7 @@ func problemOf(err error) *api.Problem {
 	var field *lease.FieldError
 	var refusal *lease.Refusal
 	var ended *lease.EndedError
+	var rate *rateError
 	switch {
 	case errors.As(err, &field):
 		p.Field = field.Field
@@ -106,6 +107,8 @@ func problemOf(err error) *api.Problem {
 	case errors.As(err, &refusal):
 		p.Counts = counts(refusal.Counts)
 		retry = refusal.RetryAfter
+	case errors.As(err, &rate):
+		retry = rate.wait
 	case errors.As(err, &ended):
 		p.Reason = string(ended.Reason)
 	}

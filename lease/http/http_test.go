@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -281,6 +282,38 @@ func TestListsHavePagesAndVersions(t *testing.T) {
 			t.Errorf("%s changed: %s", path, response.Status)
 		}
 		_ = b.service.Release(t.Context(), l[0].ID)
+	}
+}
+
+func TestCooldownsHavePages(t *testing.T) {
+	b := newBench(t, leasehttp.Config{}, proxy("a"))
+	l := b.acquire(nil)
+	for _, target := range []string{"c.example", "a.example", "b.example"} {
+		b.call("POST", "/v1/leases/"+l.ID+"/report", `{"result":"blocked","target":"`+target+`"}`)
+	}
+	b.call("POST", "/v1/leases/"+l.ID+"/report", `{"result":"failed"}`)
+	var seen []string
+	for after := ""; ; {
+		_, body := b.call("GET", "/v1/cooldowns?limit=1&after="+url.QueryEscape(after), nil)
+		var page api.Cooldowns
+		if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.Cooldowns) != 1 {
+			t.Fatal(body)
+		}
+		seen = append(seen, page.Cooldowns[0].Target)
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	if got := strings.Join(seen, ","); got != ",a.example,b.example,c.example" {
+		t.Errorf("pages gave %q", got)
+	}
+}
+
+func TestARateSaysWhenThereIsRoomAgain(t *testing.T) {
+	b := newBench(t, leasehttp.Config{Rate: 0.1}, proxy("a"))
+	b.call("GET", "/v1/leases", nil)
+	if p := b.problem("GET", "/v1/leases", nil, http.StatusTooManyRequests, api.CodeTooMany); p.RetryAfterSeconds < 5 || p.RetryAfterSeconds > 10 {
+		t.Errorf("come back in %d s, want 10 at one request in ten seconds", p.RetryAfterSeconds)
 	}
 }
 

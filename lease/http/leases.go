@@ -71,10 +71,19 @@ func (s *Server) listLeases(r *http.Request, _ none) (api.Leases, error) {
 }
 
 func (s *Server) cooldowns(r *http.Request, _ none) (api.Cooldowns, error) {
+	page, err := pageOf(r)
+	if err != nil {
+		return api.Cooldowns{}, err
+	}
 	list, err := s.Service.Cooldowns(r.Context())
-	out := api.Cooldowns{Cooldowns: make([]api.Cooldown, len(list))}
+	if err != nil {
+		return api.Cooldowns{}, err
+	}
+	// The list is sorted by exit and then by target, and so are these texts.
+	list, next := cut(list, page, func(c lease.Cooldown) string { return c.Exit + " " + c.Target })
+	out := api.Cooldowns{Cooldowns: make([]api.Cooldown, len(list)), Next: next}
 	for i := range list {
 		out.Cooldowns[i] = wireCooldown(&list[i])
 	}
-	return out, err
+	return out, nil
 }

@@ -27,13 +27,13 @@ const coolKey = (c) => c.exit + " " + (c.target || "");
 const keepCooldown = (c) => state.cooldowns.set(coolKey(c), { ...c, until: until(c.remaining_seconds) });
 
 async function list() {
-  const [proxies, leases, cooldowns, targets] = await Promise.all([all("v1/proxies", "proxies"), all("v1/leases", "leases"), get("v1/cooldowns"),
+  const [proxies, leases, cooldowns, targets] = await Promise.all([all("v1/proxies", "proxies"), all("v1/leases", "leases"), all("v1/cooldowns", "cooldowns"),
     all("v1/targets", "targets").catch(() => [])]); // not known yet: its events follow
   for (const map of Object.values(state)) map.clear();
   for (const p of proxies) state.proxies.set(p.id, p);
   for (const t of targets) state.targets.set(t.id, t);
   leases.forEach(keepLease);
-  cooldowns.cooldowns.forEach(keepCooldown);
+  cooldowns.forEach(keepCooldown);
   $("token-label").hidden = true;
   draw();
 }

@@ -56,7 +56,7 @@ func (s *Server) table() []route {
 		mark(api.PathFreeze, "Stop new leases on a proxy.", lease.MarkFreeze),
 		mark(api.PathDrain, "Stop new leases and renewals on a proxy.", lease.MarkDrain),
 		mark(api.PathUnfreeze, "Let a proxy be leased again.", lease.MarkNone),
-		{"GET", api.PathCooldowns, ScopeRead, "List the exits that cool.", nil, nil, api.Cooldowns{}, 200,
+		{"GET", api.PathCooldowns, ScopeRead, "List the exits that cool.", pages, nil, api.Cooldowns{}, 200,
 			handle(s, http.StatusOK, s.cooldowns), nil},
 		{"GET", api.PathTargets, ScopeRead, "List where proxies are launched, and what room is there.", pages, nil, api.Targets{}, 200,
 			handle(s, http.StatusOK, s.listTargets), nil},
