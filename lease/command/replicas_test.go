@@ -268,3 +268,34 @@ func TestClientFindsAnotherReplica(t *testing.T) {
 		t.Errorf("without a replica: %v", err)
 	}
 }
+
+// Nomad's kill_timeout of 30 s is enough, also when Consul hangs.
+func TestReplicaStopsInTimeAlthoughConsulHangs(t *testing.T) {
+	t.Parallel()
+	server := leasetest.StartConsul(t)
+	server.Proxy("p", "127.0.0.1", 3000, "", nil)
+	link := leasetest.NewLink(t, server.Address)
+	r := newReplica(t, link.Address, "--store", "consul")
+	r.ready()
+	link.Cut()
+	waits := make(chan struct{})
+	go func() { // a commit that does not end
+		defer close(waits)
+		_ = r.decides()
+	}()
+	leasetest.Until(t, time.Minute, "it says that it leads", func() error {
+		text, err := r.metrics()
+		if err == nil && !strings.Contains(text, "egress_lease_leader 1") {
+			err = errors.New("it does not")
+		}
+		return err
+	})
+	began := time.Now()
+	r.stop()
+	took := time.Since(began)
+	t.Logf("stopped after %.1f s", took.Seconds())
+	if took > 28*time.Second {
+		t.Errorf("stopped after %s, want it within Nomad's 30 s", took)
+	}
+	<-waits
+}

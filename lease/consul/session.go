@@ -126,9 +126,13 @@ func (e *Elector) keepAlive(term context.Context, session string, cancel context
 	}
 }
 
+// farewell bounds each of the last calls: what they would remove ends by itself,
+// and a process that shall end has little time.
+const farewell = 2 * time.Second
+
 // close gives the session up, and with it the lock.
 func (e *Elector) close(session string) {
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
 	if _, err := e.Client.Session().Destroy(session, (&api.WriteOptions{}).WithContext(ctx)); err != nil {
 		e.Logger.Debug("the session was left to expire", "error", err)
@@ -137,7 +141,7 @@ func (e *Elector) close(session string) {
 
 // deregister removes the check when the process ends.
 func (e *Elector) deregister() {
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
 	if err := e.Client.Agent().ServiceDeregisterOpts(e.serviceID(), (&api.QueryOptions{}).WithContext(ctx)); err != nil {
 		e.Logger.Debug("the election's check was left to Consul", "error", err)
