@@ -141,7 +141,7 @@ job "egress-lease" {
         tls_skip_verify = true
         path            = "/readyz"
         interval        = "2s"
-        timeout         = "1s"
+        timeout         = "2s"
       }
     }
 
