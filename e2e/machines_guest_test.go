@@ -15,6 +15,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/egress-proxies/egress/e2e/cluster"
 	"github.com/egress-proxies/egress/provider"
 	"github.com/egress-proxies/egress/provider/kvm"
 	"github.com/egress-proxies/egress/provider/kvm/domain"
@@ -187,38 +188,57 @@ func (g *booted) state(want provider.State) provider.Instance {
 	}
 }
 
-func (g *booted) run(stdin string, command ...string) (exit provider.Exit, stdout, stderr string) {
+func (g *booted) exec(ctx context.Context, stdin string, command ...string) (exit provider.Exit, stdout, stderr string, err error) {
+	var out, errs strings.Builder
+	exit, err = g.provider.Exec(ctx, g.ref, provider.ExecRequest{
+		Command: command, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs,
+	})
+	return exit, out.String(), errs.String(), err
+}
+
+// output is that of a command, which must be run.
+func (g *booted) output(command ...string) string {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
 	defer cancel()
-	var out, errs strings.Builder
-	exit, err := g.provider.Exec(ctx, g.ref, provider.ExecRequest{
-		Command: command, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs,
-	})
+	_, out, _, err := g.exec(ctx, "", command...)
 	if err != nil {
 		g.t.Fatalf("exec of %q: %v", command, err)
 	}
-	return exit, out.String(), errs.String()
+	return out
 }
 
+// seed is read once the guest has done what it says: an address comes earlier,
+// and the agent may.
 func (g *booted) seed(userData []byte) {
 	g.t.Helper()
-	if _, got, _ := g.run("", "cat", "/run/seed/user-data"); got != string(userData) {
+	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	defer cancel()
+	err := cluster.Until(ctx, "the user-data leaves its mark", func(ctx context.Context) error {
+		_, out, errs, err := g.exec(ctx, "", "cat", "/run/marker")
+		if err == nil && strings.TrimSpace(out) != "consumed" {
+			err = fmt.Errorf("mark %q, %s", out, errs)
+		}
+		return err
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if got := g.output("cat", "/run/seed/user-data"); got != string(userData) {
 		g.t.Errorf("the guest got the user-data %q, want %q", got, userData)
 	}
-	if _, got, _ := g.run("", "sh", "-c", "until [ -s /run/marker ]; do sleep 0.2; done; cat /run/marker"); strings.TrimSpace(got) != "consumed" {
-		g.t.Errorf("the user-data left the mark %q", got)
-	}
-	if _, got, _ := g.run("", "grep", " /run/seed ", "/proc/mounts"); !strings.HasPrefix(got, "/dev/vd") {
+	if got := g.output("grep", " /run/seed ", "/proc/mounts"); !strings.HasPrefix(got, "/dev/vd") {
 		g.t.Errorf("the seed is at %q, want a virtio disk: not every cloud kernel has a driver for more", got)
 	}
 }
 
 func (g *booted) commands() {
 	g.t.Helper()
-	exit, out, errs := g.run("input", "sh", "-c", "cat; echo bad >&2; exit 7")
-	if exit.Code != 7 || out != "input" || errs != "bad\n" {
-		g.t.Errorf("exec: %+v, out %q, err %q", exit, out, errs)
+	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	defer cancel()
+	exit, out, errs, err := g.exec(ctx, "input", "sh", "-c", "cat; echo bad >&2; exit 7")
+	if err != nil || exit.Code != 7 || out != "input" || errs != "bad\n" {
+		g.t.Errorf("exec: %+v, %v, out %q, err %q", exit, err, out, errs)
 	}
 }
 
