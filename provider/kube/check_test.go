@@ -59,7 +59,11 @@ func TestCheck(t *testing.T) {
 			t.Parallel()
 			a := newAPIServer(t)
 			tc.world(a)
-			p := a.provider(t, map[string]any{"call_timeout": "1s", "namespace": "proxies"}, quick)
+			options := map[string]any{"namespace": "proxies"}
+			if tc.reason == provider.Timeout {
+				options["call_timeout"] = "1s"
+			}
+			p := a.provider(t, options, quick)
 			verdict := p.Check(t.Context())[0]
 			if verdict.Reason != tc.reason || verdict.Ready != (tc.reason == provider.Reachable) || !strings.Contains(verdict.Message, tc.says) {
 				t.Errorf("%+v, want %s with %q", verdict, tc.reason, tc.says)

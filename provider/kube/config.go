@@ -91,7 +91,7 @@ func (s *settings) defaults() {
 	if s.MaxFileDescriptors == 0 {
 		s.MaxFileDescriptors = defaultFileDescriptors
 	}
-	if len(s.AllowClients) == 0 {
+	if s.AllowClients == nil {
 		s.AllowClients = privateClients
 	}
 	for value, fallback := range map[*time.Duration]time.Duration{
@@ -127,6 +127,9 @@ func (s *settings) problems() (problems []error) {
 		if value < time.Second {
 			wrong(key, value, "1s or more")
 		}
+	}
+	if len(s.AllowClients) == 0 {
+		wrong("allow_clients", s.AllowClients, "a network at least: nobody could use the proxies")
 	}
 	for key, networks := range map[string][]string{"allow_clients": s.AllowClients, "allow_targets": s.AllowTargets} {
 		for _, network := range networks {

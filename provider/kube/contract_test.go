@@ -25,10 +25,14 @@ func TestContract(t *testing.T) {
 	spoilt := func(name string, class error, faults ...fault) providertest.Fault {
 		return providertest.Fault{Name: name, Class: class, Provider: func(t *testing.T) provider.Provider {
 			t.Cleanup(a.mend)
+			var options map[string]any
 			for _, f := range faults {
 				a.spoil(f)
+				if f.stall || f.retry != "" {
+					options = map[string]any{"call_timeout": "1s"}
+				}
 			}
-			return a.provider(t, map[string]any{"call_timeout": "1s"}, quick)
+			return a.provider(t, options, quick)
 		}}
 	}
 	providertest.Run(t, providertest.Harness{

@@ -20,6 +20,9 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%s = %v: %v, want an error that names the key", key, value, err)
 		}
 	}
+	if _, err := parse(map[string]any{"allow_clients": []string{}}); err == nil || !strings.Contains(err.Error(), "allow_clients") {
+		t.Errorf("no clients: %v, want an error that names the key", err)
+	}
 	if _, err := parse(map[string]any{"tolerations": []any{"a=b:NoSchedule", "c"}}); err != nil {
 		t.Error(err)
 	}

@@ -124,6 +124,9 @@ func (p *Provider) deleteSecret(ctx context.Context, name string) error {
 // Stop begins the orderly end of the pod: SIGTERM, and SIGKILL after the pod's
 // 30 seconds of grace. Kubernetes knows no other signal.
 func (p *Provider) Stop(ctx context.Context, ref provider.Ref, _ string) error {
+	if err := provider.CheckName(ref.Name); err != nil {
+		return err
+	}
 	pod, err := p.pod(ctx, ref.Name)
 	switch {
 	case errors.Is(err, provider.ErrNotFound):

@@ -9,6 +9,9 @@ import (
 
 // Watch sends every change of a pod, from the one watch that all pods share.
 func (p *Provider) Watch(ctx context.Context, ref provider.Ref) (<-chan provider.Instance, error) {
+	if err := provider.CheckName(ref.Name); err != nil {
+		return nil, err
+	}
 	w, err := p.hub.add(ref.Name)
 	if err != nil {
 		return nil, err

@@ -194,7 +194,11 @@ func TestPendingPodsExplainThemselves(t *testing.T) {
 			t.Parallel()
 			a := newAPIServer(t)
 			a.hold = true
-			p := a.provider(t, map[string]any{"pending_timeout": "1s"}, quick)
+			timeout := "4s"
+			if tc.class == provider.ErrPermanent { // is not waited for
+				timeout = "10m"
+			}
+			p := a.provider(t, map[string]any{"pending_timeout": timeout}, quick)
 			told := make(chan string, 16)
 			ctx := provider.WithProgress(t.Context(), func(message string) {
 				told <- message
