@@ -205,9 +205,7 @@ const lookAgain = 2 * time.Second
 
 // bring fetches what is missing, and leaves what another node is sending to it.
 func (e errand) bring(ctx context.Context, timeout time.Duration) (base image.Base, present bool, err error) {
-	asking, cancel := context.WithTimeout(ctx, timeout)
-	id, err := e.cache.Identify(asking, e.source)
-	cancel()
+	id, err := e.identify(ctx, timeout)
 	if err != nil {
 		return image.Base{}, false, fmt.Errorf("image %s: %w", e.source, err)
 	}
@@ -231,6 +229,17 @@ func (e errand) bring(ctx context.Context, timeout time.Duration) (base image.Ba
 			return image.Base{}, false, err
 		}
 	}
+}
+
+// identify asks the server no longer than it asks a host. A file of the node is read
+// through, which takes as long as it takes.
+func (e errand) identify(ctx context.Context, timeout time.Duration) (string, error) {
+	if e.source.Path == "" {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	return e.cache.Identify(ctx, e.source)
 }
 
 // result is how one errand went, for programs.
