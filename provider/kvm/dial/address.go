@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
@@ -27,10 +28,14 @@ type Address struct {
 // "ssh://user@host:22". user and socket fill in what the address leaves out;
 // saying either twice, and differently, is an error.
 func ParseAddress(address, user, socket string) (Address, error) {
+	shown := address
 	bad := func(format string, args ...any) (Address, error) {
-		return Address{}, fmt.Errorf("address %q: %s", address, fmt.Sprintf(format, args...))
+		return Address{}, fmt.Errorf("address %q: %s", shown, fmt.Sprintf(format, args...))
 	}
 	u, err := url.Parse(address)
+	if err == nil && u.User != nil {
+		shown = u.Redacted()
+	}
 	if err != nil {
 		return bad("%v: want unix:///path or ssh://user@host:22", err)
 	}
@@ -84,6 +89,9 @@ func parseSSH(u *url.URL, user, socket string, bad func(string, ...any) (Address
 	port := u.Port()
 	if port == "" {
 		port = "22"
+	}
+	if number, err := strconv.ParseUint(port, 10, 16); err != nil || number == 0 {
+		return bad("port %q: want a number from 1 to 65535", port)
 	}
 	return Address{SSH: net.JoinHostPort(u.Hostname(), port), User: user, Socket: socket}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -188,6 +189,27 @@ func TestParseAddress(t *testing.T) {
 		got, err := ParseAddress(test.address, test.user, test.socket)
 		if err != nil || got.String() != test.want {
 			t.Errorf("%q reads as %q, %v, want %q", test.address, got, err, test.want)
+		}
+	}
+}
+
+func TestAddressesThatCantWork(t *testing.T) {
+	for address, want := range map[string]string{
+		"":                   "want unix:///path or ssh://user@host:22",
+		"bogus:port:1":       "want unix:///path or ssh://user@host:22",
+		"tcp://h":            "want unix:///path or ssh://user@host:22",
+		"unix://run/x":       "three slashes",
+		"ssh://u@":           "want ssh://user@host:22",
+		"ssh://h":            "no user",
+		"ssh://u:secret@h":   "want no password",
+		"ssh://u@h/run/sock": "give the libvirt socket in the key socket",
+		"ssh://u@h:0":        `port "0": want a number from 1 to 65535`,
+		"ssh://u@h:99999":    `port "99999": want a number from 1 to 65535`,
+	} {
+		if got, err := ParseAddress(address, "", ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q reads as %v, %v, want an error with %q", address, got, err, want)
+		} else if strings.Contains(err.Error(), "secret") {
+			t.Errorf("the error shows the password: %v", err)
 		}
 	}
 }
