@@ -8,11 +8,14 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	consul "github.com/hashicorp/consul/api"
+	nomad "github.com/hashicorp/nomad/api"
 
+	"github.com/egress-proxies/egress/jobs"
 	"github.com/egress-proxies/egress/lease/api"
 )
 
@@ -132,5 +135,39 @@ func TestTenProxiesAreTenLeases(t *testing.T) {
 	// The eleventh crawler is told that there is none, not that it may not.
 	if err := lease.call(t.Context(), http.MethodPost, api.PathLeases, api.Acquire{}, nil, http.StatusConflict); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLeaseJobFollowsItsVariables: what the agent makes of the jobspec.
+func TestLeaseJobFollowsItsVariables(t *testing.T) {
+	f := shared(t)
+	load := func(variables map[string]string) (*nomad.TaskGroup, string) {
+		t.Helper()
+		job, err := jobs.Load(t.Context(), f.Nomad.Client, "lease", variables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		group := job.TaskGroups[0]
+		return group, fmt.Sprint(group.Tasks[0].Config["args"])
+	}
+	group, args := load(nil)
+	if *group.Count != 2 || len(group.Constraints) != 0 || group.Services[0].Checks[0].Protocol != "http" ||
+		!strings.Contains(args, "--store consul") || !strings.Contains(args, "--advertise http://${NOMAD_ADDR_http}") || strings.Contains(args, "-file") {
+		t.Errorf("by default: %d replicas, constraints %v, %s", *group.Count, group.Constraints, args)
+	}
+	// Two pools in memory would each lease every proxy.
+	if group, args = load(map[string]string{"store": "memory", "count": "3"}); *group.Count != 1 {
+		t.Errorf("%d replicas in memory: %s", *group.Count, args)
+	}
+	group, args = load(map[string]string{
+		"distinct_hosts": "true", "token_file": "/t", "tls_cert": "/c", "tls_key": "/k", "ca_file": "/a", "args": `["--rate", "5"]`,
+	})
+	if len(group.Constraints) != 1 || group.Constraints[0].Operand != "distinct_hosts" || group.Services[0].Checks[0].Protocol != "https" {
+		t.Errorf("constraints %v, check %+v", group.Constraints, group.Services[0].Checks[0])
+	}
+	for _, want := range []string{"--advertise https://${NOMAD_ADDR_http}", "--token-file /t", "--tls-cert /c --tls-key /k", "--ca-file /a", "--rate 5"} {
+		if !strings.Contains(args, want) {
+			t.Errorf("args %s, want %s", args, want)
+		}
 	}
 }
