@@ -100,7 +100,7 @@ $(K8S):
 DEPS       := gcc libc6-dev curl ca-certificates libvirt-daemon-system libvirt-clients qemu-system-x86 qemu-utils \
               ovmf openssh-server openssh-client iproute2 util-linux chromium squid $(shell cat e2e/hypervisor/packages.txt)
 DEPS_DEMO  := curl ca-certificates
-DEPS_FULL  := $(shell cat e2e/hypervisor/full/packages.txt)
+DEPS_FULL  := $(shell cat e2e/hypervisor/full/packages.txt) containerd runc containernetworking-plugins
 DEPS_BENCH := squid tinyproxy
 
 deps: ## install the Debian packages that the tests need, those that are missing

@@ -9,13 +9,16 @@ import (
 
 	nomad "github.com/hashicorp/nomad/api"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/egress-proxies/egress/e2e/cluster"
 	"github.com/egress-proxies/egress/e2e/kubernetes"
 	"github.com/egress-proxies/egress/lease/api"
 )
+
+// roleFile has the rights that the documentation asks for; the provider has no
+// others here.
+const roleFile = "../docs/kubernetes-role.yaml"
 
 // proxies is the namespace of the pods; its pod security level is "restricted".
 const proxies = "proxies"
@@ -28,12 +31,6 @@ type pods struct {
 	*fixture
 	kube *kubernetes.Cluster
 	node *kubernetes.Node
-}
-
-var kubeRights = []rbacv1.PolicyRule{
-	{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"create", "get", "list", "watch", "delete"}},
-	{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
-	{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create", "get", "delete"}},
 }
 
 // newPods starts both; more is HCL that is appended to the plugin's
@@ -57,7 +54,7 @@ func newPods(t *testing.T, more func(*kubernetes.Cluster) string, pull func(cont
 			t.Error(err)
 		}
 	})
-	if err := k.Namespace(t.Context(), proxies, kubeRights); err != nil {
+	if err := k.Namespace(t.Context(), proxies, roleFile); err != nil {
 		t.Fatal(err)
 	}
 	// Ends after the agents, before the cluster.
@@ -161,10 +158,8 @@ func TestPodsFromJobToLease(t *testing.T) {
 	p := newPods(t, nil, nil)
 	p.attributes(p.Nomad.Node, map[string]string{"pods.type": "kube", "pods.ready": "true", "pods.proxies.reason": "Reachable"})
 	lease := p.leaseService(map[string]string{"args": `["--credentials-file", "` + credentialsFile() + `"]`})
-	p.submit(p.job(p.name, map[string]any{
-		"auth": []map[string]any{{"name": "crawl"}}, "service": []map[string]any{{"name": p.name}},
-	}))
-	entries := p.passing(1)
+	p.load("kube", p.name, map[string]string{"provider": "pods", "count": "2", "max_parallel": "2", "auth": "crawl", "memory": "64"})
+	entries := p.passing(2)
 	for _, entry := range entries {
 		if entry.Service.Meta["exit_ip"] != entry.Service.Address || net.ParseIP(entry.Service.Address) == nil {
 			t.Errorf("registered %s with exit %q; want the pod's own address", entry.Service.Address, entry.Service.Meta["exit_ip"])
@@ -173,9 +168,16 @@ func TestPodsFromJobToLease(t *testing.T) {
 			t.Error("the pod serves a client without its password")
 		}
 	}
-	granted := lease.acquire(api.Acquire{Target: p.Origin.HTTP, TTL: api.Duration(patience)})
-	p.worksURL(granted.URL)
-	lease.release(granted)
+	seen := map[string]bool{}
+	for range entries {
+		granted := lease.acquire(api.Acquire{Target: p.Origin.HTTP, TTL: api.Duration(patience)})
+		if seen[granted.Proxy] {
+			t.Errorf("proxy %s leased twice", granted.Proxy)
+		}
+		seen[granted.Proxy] = true
+		p.worksURL(granted.URL)
+		t.Cleanup(func() { lease.release(granted) })
+	}
 	for _, alloc := range p.running(p.name, len(entries)) {
 		p.until("the access log is in the logs", func(ctx context.Context) error {
 			text, err := p.logs(ctx, alloc.ID)

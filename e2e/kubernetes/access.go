@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -105,6 +106,9 @@ current-context: e2e
 
 // connect makes the admin's client, once the server has made its certificate.
 func (c *Cluster) connect() error {
+	if _, err := os.Stat(filepath.Join(c.Dir, "certs", "apiserver.crt")); err != nil {
+		return err
+	}
 	path, err := c.Kubeconfig(AdminUser, "default")
 	if err != nil {
 		return err
@@ -124,8 +128,12 @@ func (c *Cluster) connect() error {
 
 // Namespace makes a namespace whose pods must keep to the pod security level
 // "restricted", with what a controller-manager would put in it, and gives
-// EgressUser the rights there.
-func (c *Cluster) Namespace(ctx context.Context, name string, rights []rbacv1.PolicyRule) error {
+// EgressUser the rights there that the Role in the file has.
+func (c *Cluster) Namespace(ctx context.Context, name, roleFile string) error {
+	rights, err := rights(roleFile)
+	if err != nil {
+		return err
+	}
 	core, options := c.API.CoreV1(), metav1.CreateOptions{}
 	if _, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
@@ -140,10 +148,28 @@ func (c *Cluster) Namespace(ctx context.Context, name string, rights []rbacv1.Po
 	if _, err := c.API.RbacV1().Roles(name).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: rights}, options); err != nil {
 		return err
 	}
-	_, err := c.API.RbacV1().RoleBindings(name).Create(ctx, &rbacv1.RoleBinding{
+	_, err = c.API.RbacV1().RoleBindings(name).Create(ctx, &rbacv1.RoleBinding{
 		ObjectMeta: meta,
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: string(EgressUser)}},
 	}, options)
 	return err
+}
+
+// rights are the rules of the one Role among the documents of a file.
+func rights(file string) ([]rbacv1.PolicyRule, error) {
+	text, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = text.Close() }()
+	for documents := yaml.NewYAMLOrJSONDecoder(text, 4096); ; {
+		var role rbacv1.Role
+		if err := documents.Decode(&role); err != nil {
+			return nil, fmt.Errorf("look for a Role in %s: %w", file, err)
+		}
+		if role.Kind == "Role" {
+			return role.Rules, nil
+		}
+	}
 }

@@ -150,7 +150,7 @@ const pauseImage = "docker.io/local/pause:1"
 func SquidArchive(name string) Archive {
 	return Archive{
 		Name:     name,
-		Programs: []string{"/usr/sbin/squid", "/usr/lib/squid/basic_ncsa_auth", "/bin/busybox"},
+		Programs: []string{"/usr/sbin/squid", "/usr/lib/squid/basic_ncsa_auth", "/usr/lib/squid/unlinkd", "/bin/busybox"},
 		Files:    []string{"/etc/squid/errorpage.css", "/usr/share/squid/icons", "/usr/share/squid/mime.conf", "/usr/share/squid-langpack/templates", "/usr/share/squid-langpack/en"},
 		Texts: map[string]string{
 			"/etc/passwd": "root:x:0:0::/:/bin/sh\nproxy:x:13:13::/:/bin/sh\n",

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -49,7 +48,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	if err := c.Namespace(t.Context(), namespace, rights); err != nil {
+	if err := c.Namespace(t.Context(), namespace, "../../docs/kubernetes-role.yaml"); err != nil {
 		t.Fatal(err)
 	}
 	node, err := c.StartNode(t.Context(), kubernetes.NodeConfig{Bind: true, Images: map[string]kubernetes.Image{
@@ -64,12 +63,6 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	return &world{Cluster: c, node: node}
-}
-
-var rights = []rbacv1.PolicyRule{
-	{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"create", "get", "list", "watch", "delete"}},
-	{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
-	{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create", "get", "delete"}},
 }
 
 // provider is the plugin, started anew.
