@@ -44,8 +44,8 @@ func (h *hub) run(ctx context.Context) {
 	}
 }
 
-// follow is one list and the watches after it; watched is true when there was a
-// watch. Without an error, list again.
+// follow is one list and the watches after it; watched is true when one of them
+// lasted. Without an error, list again.
 func (h *hub) follow(ctx context.Context) (watched bool, err error) {
 	version, err := h.list(ctx)
 	if err != nil {
@@ -55,15 +55,16 @@ func (h *hub) follow(ctx context.Context) (watched bool, err error) {
 		began := time.Now()
 		before := version
 		err = h.stream(ctx, &version)
+		lived := version != before || time.Since(began) >= h.p.timing.rewatch
+		watched = watched || lived
 		switch {
 		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-			return true, nil
+			return watched, nil
 		case err != nil:
 			return watched, translate(err, "watch the pods of namespace %s", h.p.settings.Namespace)
-		case version == before && time.Since(began) < h.p.timing.rewatch:
+		case !lived:
 			return watched, translate(errShortWatch, "watch the pods of namespace %s", h.p.settings.Namespace)
 		}
-		watched = true
 		if err := pause(ctx, h.p.timing.rewatch); err != nil {
 			return true, err
 		}

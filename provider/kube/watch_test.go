@@ -148,6 +148,42 @@ func TestBrokenWatchIsUnknownAndNotAskedWithoutPause(t *testing.T) {
 	}
 }
 
+// A server without working watches is not asked in a tight loop.
+func TestWatchesThatEndAtOnceAreOpenedEverSlower(t *testing.T) {
+	for name, f := range map[string]fault{
+		"closed":  {call: "watch pods", body: " "},
+		"expired": {call: "watch pods", status: 410},
+		"refused": {call: "watch pods", status: 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newAPIServer(t)
+			timing := quick
+			timing.longest = time.Hour
+			timing.rewatch = 100 * time.Millisecond
+			p := a.provider(t, nil, timing)
+			a.put(p, spec(t))
+			a.spoil(f)
+			w, err := p.hub.add(spec(t).Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.hub.remove(w)
+			began := time.Now()
+			for watches := 0; watches < 4; time.Sleep(time.Millisecond) {
+				watches += a.counts()["watch pods"]
+				if time.Since(began) > 30*time.Second {
+					t.Fatalf("%d watches in 30s, want four", watches)
+				}
+			}
+			// 0.1, 0.2 and 0.4 seconds lie between them, or 0.3 in all at a steady pace.
+			if took := time.Since(began); took < 700*time.Millisecond {
+				t.Errorf("four watches within %s, want 700ms at least", took)
+			}
+		})
+	}
+}
+
 // A watch that says nothing, not even that it ended, is given up.
 func TestStalledWatchIsGivenUp(t *testing.T) {
 	a := newAPIServer(t)
