@@ -105,8 +105,7 @@ func (i *images) pull(ctx context.Context, image string) error {
 func TestPodsThatDoNotStartSayWhy(t *testing.T) {
 	node := &images{held: make(chan struct{}), arrived: make(chan string, 1)}
 	broken := map[string]kubernetes.User{"unknown": kubernetes.Nobody, "forbidden": kubernetes.Stranger}
-	var p *pods
-	p = newPods(t, func(k *kubernetes.Cluster) string {
+	p := newPods(t, func(k *kubernetes.Cluster) string {
 		var blocks strings.Builder
 		for name, user := range broken {
 			blocks.WriteString((&pods{kube: k}).block(t, name, user))
