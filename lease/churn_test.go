@@ -159,23 +159,42 @@ func (b *bench) auditView(when string, v *view) {
 		b.t.Errorf("%s: counts %v, want %v", when, v.counts, counts)
 	}
 	in := 0
+	var next *slot
 	for _, g := range b.groups {
 		v.grow(g)
 		want := usable[g.index] > 0 && g.open() && (v.target == "" || !g.blockedBy(v.target))
 		at := v.seats[g.index].pos
-		if (at >= 0) != want || v.seats[g.index].usable != usable[g.index] {
+		if (at != nowhere) != want || v.seats[g.index].usable != usable[g.index] {
 			b.t.Errorf("%s: group %s: at %d, usable %d; want in %v, usable %d", when, g.key, at, v.seats[g.index].usable, want, usable[g.index])
 			continue
 		}
 		if want {
 			in++
-			if s := v.heap[at]; s.group != int32(g.index) || s.key != g.order() {
+			if s := (slot{g.order(), int32(g.index)}); next == nil || less(b.Pool, s, *next) {
+				next = &s
+			}
+			if at == inLine {
+				if v.seats[g.index].key != g.order() {
+					b.t.Errorf("%s: group %s: stale in the line", when, g.key)
+				}
+			} else if s := v.heap[at]; s.group != int32(g.index) || s.key != g.order() {
 				b.t.Errorf("%s: group %s: stale slot", when, g.key)
 			}
 		}
 	}
-	if in != len(v.heap)-root {
-		b.t.Errorf("%s: %d in the heap, want %d", when, len(v.heap)-root, in)
+	if top := v.top(b.Pool); next == nil && top != nowhere || next != nil && top != next.group {
+		b.t.Errorf("%s: next is %d, want %+v", when, top, next)
+	}
+	line, key := 0, uint64(0)
+	for i, before := v.first, int32(nowhere); i != nowhere; i = v.seats[i].after {
+		s := v.seats[i]
+		if s.key <= key || s.before != before || s.pos != inLine || s.after == nowhere && v.last != i {
+			b.t.Errorf("%s: line is broken at %d: %+v after key %d", when, i, s, key)
+		}
+		line, key, before = line+1, s.key, i
+	}
+	if in != line+len(v.heap)-root {
+		b.t.Errorf("%s: %d in the line and %d in the heap, want %d", when, line, len(v.heap)-root, in)
 	}
 	for i := int32(root + 1); int(i) < len(v.heap); i++ {
 		if less(b.Pool, v.heap[i], v.heap[above(i)]) {

@@ -1,6 +1,6 @@
 package lease
 
-// maxViews bounds the indexes that are kept. Each costs 20 bytes per group and
+// maxViews bounds the indexes that are kept. Each costs 40 bytes per group and
 // is updated with every grant; the one unused for longest is dropped.
 const maxViews = 64
 
@@ -22,7 +22,7 @@ func (p *Pool) view(s Selector, target string) *view {
 	if len(p.views) >= maxViews {
 		p.dropView()
 	}
-	v := &view{selector: s, target: target, used: p.lookups, heap: make([]slot, root)}
+	v := &view{selector: s, target: target, used: p.lookups, heap: make([]slot, root), first: nowhere, last: nowhere}
 	p.views[key] = v
 	p.viewList = append(p.viewList, v)
 	for _, e := range p.entries {
@@ -141,13 +141,13 @@ func (p *Pool) pick(s Selector, target string) *entry {
 	var skipped [smallBans + 1]*group
 	n := 0
 	var found *entry
-	for n < len(skipped) && !v.empty() {
-		g := p.slots[v.heap[root].group]
+	for top := v.top(p); n < len(skipped) && top != nowhere; top = v.top(p) {
+		g := p.slots[top]
 		if !g.blockedBy(target) {
 			found = p.first(v)
 			break
 		}
-		v.remove(p, root)
+		v.lift(p, top)
 		skipped[n] = g
 		n++
 	}
@@ -159,10 +159,11 @@ func (p *Pool) pick(s Selector, target string) *entry {
 
 // first is the proxy to lease of the view's first group.
 func (p *Pool) first(v *view) *entry {
-	if v.empty() {
+	top := v.top(p)
+	if top == nowhere {
 		return nil
 	}
-	g := p.slots[v.heap[root].group]
+	g := p.slots[top]
 	var best *entry
 	for _, e := range g.members {
 		if v.has(e) && e.fit && (best == nil || e.before(best)) {

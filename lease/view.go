@@ -15,16 +15,10 @@ type view struct {
 	heap []slot
 	// seats are by group.
 	seats []seat
+	// first and last are the ends of the line.
+	first, last int32
 	// used is the pool's count of look-ups when the view was last needed.
 	used uint64
-}
-
-// seat is what a view knows of a group.
-type seat struct {
-	// usable counts the members that could be leased themselves.
-	usable uint32
-	// pos is its place in the heap; -1 for none.
-	pos int32
 }
 
 // slot is a group in the heap. The key sorts by active leases, then by the last
@@ -66,28 +60,34 @@ func (v *view) set(e *entry, member bool) {
 // grow makes room for the group.
 func (v *view) grow(g *group) {
 	for len(v.seats) <= g.index {
-		v.seats = append(v.seats, seat{pos: -1})
+		v.seats = append(v.seats, seat{pos: nowhere})
 	}
 }
 
 // place puts the group where it belongs now: into, out of, or elsewhere in the
-// heap.
+// line or the heap.
 func (v *view) place(p *Pool, g *group) {
 	v.grow(g)
-	at := v.seats[g.index].pos
-	wanted := v.seats[g.index].usable > 0 && g.open() && (v.target == "" || !g.blockedBy(v.target))
-	switch {
-	case wanted && at < 0:
+	i, key := int32(g.index), g.order()
+	s := &v.seats[i]
+	wanted := s.usable > 0 && g.open() && (v.target == "" || !g.blockedBy(v.target))
+	if wanted && (s.pos == inLine && s.key == key || s.pos >= 0 && v.heap[s.pos].key == key) {
+		return
+	}
+	v.lift(p, i)
+	if wanted && !v.join(i, key) {
 		v.heap = append(v.heap, slot{})
-		v.up(p, int32(len(v.heap)-1), slot{g.order(), int32(g.index)})
-	case wanted:
-		s := slot{g.order(), int32(g.index)}
-		if s.key < v.heap[at].key {
-			v.up(p, at, s)
-		} else if s.key > v.heap[at].key {
-			v.down(p, at, s)
-		}
-	case at >= 0:
+		v.up(p, int32(len(v.heap)-1), slot{key, i})
+	}
+}
+
+// lift takes the group out of the line or the heap, wherever it is.
+func (v *view) lift(p *Pool, i int32) {
+	switch at := v.seats[i].pos; at {
+	case nowhere:
+	case inLine:
+		v.leaveLine(i)
+	default:
 		v.remove(p, at)
 	}
 }
@@ -105,11 +105,9 @@ const (
 func above(i int32) int32 { return i/fan + fan - 2 }
 func below(i int32) int32 { return fan * (i - fan + 2) }
 
-func (v *view) empty() bool { return len(v.heap) == root }
-
 // remove takes the slot at i out of the heap.
 func (v *view) remove(p *Pool, i int32) {
-	v.seats[v.heap[i].group].pos = -1
+	v.seats[v.heap[i].group].pos = nowhere
 	last := int32(len(v.heap) - 1)
 	s := v.heap[last]
 	v.heap = v.heap[:last]
