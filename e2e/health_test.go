@@ -114,11 +114,17 @@ func (f *fixture) attributes(read func(context.Context) (*nomad.Node, error), wa
 func breakProvider(t *testing.T, stateDir, provider string) (repair func()) {
 	t.Helper()
 	path := filepath.Join(stateDir, "providers", provider)
-	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
+	for { // A check that comes in between makes the directory again.
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		err := os.WriteFile(path, nil, 0o644)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, syscall.EISDIR) {
+			t.Fatal(err)
+		}
 	}
 	return func() {
 		t.Helper()
