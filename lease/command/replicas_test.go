@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -298,4 +299,46 @@ func TestReplicaStopsInTimeAlthoughConsulHangs(t *testing.T) {
 		t.Errorf("stopped after %s, want it within Nomad's 30 s", took)
 	}
 	<-waits
+}
+
+// Who waits at a leader that stops goes on waiting at the next one.
+func TestHandoverTakesAlongWhoWaits(t *testing.T) {
+	t.Parallel()
+	leader, follower := pair(t, 1)
+	leases, err := leader.client.Acquire(t.Context(), api.Acquire{TTL: api.Duration(time.Hour)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan error, 1)
+	go func() {
+		// Not the client of this project: it repeats what is refused.
+		response, err := http.Post("http://"+leader.address+api.PathLeases, "application/json", strings.NewReader(`{"wait":"1m"}`))
+		if err == nil {
+			_ = response.Body.Close()
+			if response.StatusCode != http.StatusCreated {
+				err = errors.New(response.Status)
+			}
+		}
+		answer <- err
+	}()
+	waits := func(r *replica) {
+		t.Helper()
+		leasetest.Until(t, time.Minute, "the acquire waits at "+r.address, func() error {
+			text, err := r.metrics()
+			if err == nil && !strings.Contains(text, "egress_lease_waiting 1") {
+				err = errors.New("nobody waits")
+			}
+			return err
+		})
+	}
+	waits(leader)
+	leader.signal(syscall.SIGTERM)
+	waits(follower)
+	if err := follower.client.Release(t.Context(), leases[0].ID); err != nil {
+		t.Error(err)
+	}
+	if err := <-answer; err != nil {
+		t.Errorf("the acquire that waited: %v", err)
+	}
+	leader.ended()
 }

@@ -86,6 +86,9 @@ func (s *serving) run(ctx context.Context) error {
 			return nil
 		})
 	}
+	if p.elector != nil {
+		group.Go(func() error { return p.elector.Follow(alive) })
+	}
 	group.Go(func() error {
 		defer stopServing()
 		if p.elector != nil {

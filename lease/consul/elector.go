@@ -80,7 +80,7 @@ const (
 
 var errSessionLost = errors.New("the session in Consul is void")
 
-// NewElector makes an elector; Run starts it.
+// NewElector makes an elector; Follow and Run start it.
 func NewElector(c ElectorConfig) *Elector {
 	if c.Prefix == "" {
 		c.Prefix = "egress/lease/"
@@ -133,24 +133,17 @@ func (e *Elector) know(holder, leader string, index uint64) {
 }
 
 // Run takes part until ctx ends, which is not an error. A leader hands over
-// before Run returns.
+// before Run returns. Follow must run, and outlast it: requests that are under way
+// then go to the next leader.
 func (e *Elector) Run(ctx context.Context) error {
-	var group errgroup.Group
-	group.Go(func() error {
-		e.observe(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		defer e.deregister()
-		for ctx.Err() == nil {
-			if err := e.serveTerm(ctx); err != nil && ctx.Err() == nil {
-				e.Logger.Warn("not in the election for now", "error", err)
-				pause(ctx, time.Second)
-			}
+	defer e.deregister()
+	for ctx.Err() == nil {
+		if err := e.serveTerm(ctx); err != nil && ctx.Err() == nil {
+			e.Logger.Warn("not in the election for now", "error", err)
+			pause(ctx, time.Second)
 		}
-		return nil
-	})
-	return group.Wait()
+	}
+	return nil
 }
 
 // serveTerm opens a session, waits for the lock, leads, and gives all of that up

@@ -80,10 +80,10 @@ type leaderValue struct {
 	Address string `json:"address"`
 }
 
-// observe follows the lock. Any server may answer, also with what was a moment
+// Follow follows the lock until ctx ends, which is not an error. Any server may answer, also with what was a moment
 // ago: a leader of Consul that hangs would swallow the question, and the lock is
 // checked wherever it counts.
-func (e *Elector) observe(ctx context.Context) {
+func (e *Elector) Follow(ctx context.Context) error {
 	var index uint64
 	for ctx.Err() == nil {
 		call, done := context.WithTimeout(ctx, observeWait+observeWait/16+callTimeout)
@@ -110,4 +110,5 @@ func (e *Elector) observe(ctx context.Context) {
 		}
 		e.know(holder, value.Address, locked)
 	}
+	return nil
 }
