@@ -80,9 +80,9 @@ type leaderValue struct {
 	Address string `json:"address"`
 }
 
-// Follow follows the lock until ctx ends, which is not an error. Any server may answer, also with what was a moment
-// ago: a leader of Consul that hangs would swallow the question, and the lock is
-// checked wherever it counts.
+// Follow follows the lock until ctx ends, which is not an error. Any server may
+// answer, also with what was a moment ago: a leader of Consul that hangs would
+// swallow the question, and the lock is checked wherever it counts.
 func (e *Elector) Follow(ctx context.Context) error {
 	var index uint64
 	for ctx.Err() == nil {
