@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -109,6 +110,9 @@ func (s *settings) problems() (problems []error) {
 	}
 	if len(validation.IsDNS1123Label(s.Namespace)) > 0 {
 		wrong("namespace", s.Namespace, "the name of a namespace")
+	}
+	if s.Kubeconfig != "" && !filepath.IsAbs(s.Kubeconfig) {
+		wrong("kubeconfig", s.Kubeconfig, "an absolute path")
 	}
 	switch corev1.PullPolicy(s.ImagePullPolicy) {
 	case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:

@@ -12,7 +12,7 @@ import (
 
 func TestParseRefuses(t *testing.T) {
 	for key, value := range map[string]any{
-		"namespce": "x", "namespace": "Not Valid", "image_pull_policy": "Sometimes", "run_as_user": -1,
+		"namespce": "x", "kubeconfig": "config", "namespace": "Not Valid", "image_pull_policy": "Sometimes", "run_as_user": -1,
 		"max_file_descriptors": 3, "call_timeout": "1ms", "allow_clients": []any{"everybody"},
 		"tolerations": []any{"a=b:Never"}, "labels": map[string]any{"egress-cluster": "x"},
 	} {
