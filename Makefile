@@ -120,7 +120,7 @@ install = missing=$$(for p in $(1); do dpkg-query -W -f '$${db:Status-Status}' $
 	 if [ -n "$$missing" ]; then \
 	   if [ "$$(id -u)" != 0 ]; then echo "missing packages; as root: apt-get install $$(echo $$missing)"; exit 1; fi; \
 	   if [ ! -e /usr/sbin/policy-rc.d ]; then \
-	     trap 'rm -f /usr/sbin/policy-rc.d' EXIT; printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d; \
+	     trap 'rm -f /usr/sbin/policy-rc.d' EXIT; printf '\#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d; \
 	   fi; \
 	   export DEBIAN_FRONTEND=noninteractive; apt-get update -q; apt-get install -qy --no-install-recommends $$missing; \
 	 fi
