@@ -99,7 +99,7 @@ func (h *holder) serve(dir string) error {
 			if int(event.Fd) == h.socket {
 				h.receive()
 			} else {
-				h.release(h.byFD[int(event.Fd)]) // no reader any more
+				h.release(h.byFD[int(event.Fd)])() // no reader any more
 			}
 		}
 	}
@@ -130,15 +130,16 @@ func (h *holder) receive() {
 		case '+':
 			h.open(path)
 		case '-':
-			h.release(path)
+			h.release(path)()
 		}
 	}
 }
 
 // open takes the place of an earlier pipe of the same path. A pipe without a
-// reader is not held.
+// reader is not held. The earlier one is let go last: a moment without a writer
+// would end the log collector for good.
 func (h *holder) open(path string) {
-	h.release(path)
+	defer h.release(path)()
 	fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return
@@ -151,10 +152,13 @@ func (h *holder) open(path string) {
 	h.byPath[path], h.byFD[fd] = fd, path
 }
 
-func (h *holder) release(path string) {
-	if fd, held := h.byPath[path]; held {
-		delete(h.byPath, path)
-		delete(h.byFD, fd)
-		_ = syscall.Close(fd)
+// release forgets a pipe; what it returns closes it.
+func (h *holder) release(path string) func() {
+	fd, held := h.byPath[path]
+	if !held {
+		return func() {}
 	}
+	delete(h.byPath, path)
+	delete(h.byFD, fd)
+	return func() { _ = syscall.Close(fd) }
 }

@@ -239,3 +239,36 @@ func TestHoldsUntilReleasedAndEnds(t *testing.T) {
 	}
 	eventually(t, "the second holder ends", gone(dir))
 }
+
+// A plugin that comes back has its pipes held once more. The log collector must
+// not meet a moment without a writer: it would end for good.
+func TestHoldingAgainNeverLooksLikeTheEnd(t *testing.T) {
+	dir := longDir(t)
+	path, reader := pipe(t, dir, "stdout")
+	client := loghold.Client{Dir: dir}
+	if err := client.Hold(path); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pipe is held", func() bool { return held(t, reader) })
+	ended := make(chan error, 1)
+	go func() {
+		_, err := reader.Read(make([]byte, 1))
+		ended <- err
+	}()
+	for range 2000 {
+		if err := client.Hold(path); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("the reader met an end (%v) while the pipe was held again", err)
+		default:
+		}
+	}
+	if err := client.Release(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, io.EOF) {
+		t.Errorf("after the release: got %v; want EOF", err)
+	}
+}
