@@ -19,7 +19,8 @@ import (
 const insideFull = "EGRESS_E2E_INSIDE_FULL"
 
 // aBoot is how long a whole Debian may take from a job to a proxy that passes,
-// under emulation and beside other work: a minute on a quiet machine.
+// under emulation and beside other work: three and a half minutes on a quiet
+// machine, most of them for the packages.
 const aBoot = 9 * time.Minute
 
 // slow leaves a test to `make e2e-full`.

@@ -128,9 +128,6 @@ func TestAllocLogsShowEachLineOnce(t *testing.T) {
 // TestAllocLogsGoOnAfterThePluginWasKilled alone: Nomad's log collector reads a
 // pipe to its end, and would take the plugin's death for that end.
 func TestAllocLogsGoOnAfterThePluginWasKilled(t *testing.T) {
-	// It failed once in many runs and the cause isn't known yet: nobody's change
-	// should wait for it, and whoever looks for the cause runs it there.
-	slow(t)
 	f := own(t, cluster.Config{})
 	f.fleet(map[string]string{"count": "1"})
 	proxy := proxyURL(f.passing(1)[0])
